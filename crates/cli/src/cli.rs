@@ -96,6 +96,9 @@ pub(crate) enum Command {
     Reference {
         /// The page
         page: crate::reference::Page,
+        /// Folder of the documentation
+        #[arg(long, value_name = "DIR", default_value = "docs")]
+        docs: PathBuf,
     },
 }
 

@@ -67,7 +67,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench { command } => bench::run(command),
         Command::Completions { shell } => docs::completions(shell),
         Command::Man { out } => docs::man(out.as_deref()),
-        Command::Reference { page } => reference::print(page),
+        Command::Reference { page, docs } => reference::print(page, &docs),
     }
 }
 

@@ -1,8 +1,9 @@
-//! Pages of docs/reference that are generated: the command line from the definition of the command, the presets from
-//! the registry. A test keeps the committed pages equal to this output.
+//! Pages of the documentation that are generated: the command line from the definition of the command, the presets from
+//! the registry, the tables of the reproductions from result files. A test keeps the committed pages equal to this output.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueEnum};
@@ -18,16 +19,21 @@ pub(crate) enum Page {
     CommandLine,
     /// docs/reference/presets.md
     Presets,
+    /// docs/explanation/reproduction.md, whose tables are made from docs/results
+    Reproduction,
 }
 
-/// Prints a page as Markdown.
+/// Prints a page as Markdown. A page that is generated in part is read from the folder `docs`.
 ///
 /// # Errors
-/// The presets cannot be loaded, or standard output cannot be written.
-pub(crate) fn print(page: Page) -> anyhow::Result<()> {
+/// The presets or the folder cannot be read, or standard output cannot be written.
+pub(crate) fn print(page: Page, docs: &Path) -> anyhow::Result<()> {
     emit_text(&match page {
         Page::CommandLine => command_line(),
         Page::Presets => presets()?,
+        Page::Reproduction => {
+            crate::repro::fill(&docs.join("explanation/reproduction.md"), &docs.join("results"))?
+        }
     })
 }
 

@@ -3,10 +3,12 @@
 //! A verdict depends only on our value, the expected value and the claim's tolerance. Bounds are
 //! inclusive. A claim without metrics is unavailable, whatever its class.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::reason::Reason;
 
 /// Class of a claim, which decides how close our value must come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Class {
     /// Follows from the specification; must match to the digits given.
     #[serde(rename = "exact")]
@@ -47,7 +49,7 @@ impl Class {
 }
 
 /// The value that the paper reports, in a form that can be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expected {
     /// Exactly this number.
@@ -63,7 +65,7 @@ pub enum Expected {
 }
 
 /// How far our value may lie from the expected value.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tolerance {
     /// No deviation.
@@ -116,6 +118,9 @@ pub struct Claim {
     pub draft_only: bool,
     /// How the claim is read, and assumptions behind our value; empty if there are none.
     pub note: &'static str,
+    /// Why the recorded results miss the claim; `None` for a claim that they meet.
+    #[serde(skip)]
+    pub reason: Option<Reason>,
 }
 
 /// A claim of a measured magnitude, judged within ±20 %.
@@ -141,6 +146,7 @@ pub(crate) const fn magnitude(
         hardware_dependent: false,
         draft_only: false,
         note: "",
+        reason: None,
     }
 }
 
@@ -158,7 +164,8 @@ pub(crate) const fn trend(
 
 /// Outcome of judging a claim. `results.json` has three values: a trend that holds is `inside`, one that
 /// does not hold is `outside`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "VerdictResult")]
 pub enum Verdict {
     /// The value is within the tolerance.
     #[serde(rename = "inside")]
@@ -175,6 +182,26 @@ pub enum Verdict {
     /// The experiment was not run, or does not exist.
     #[serde(rename = "unavailable")]
     Unavailable,
+}
+
+/// A verdict as `results.json` has it.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum VerdictResult {
+    Inside,
+    Outside,
+    Unavailable,
+}
+
+impl From<VerdictResult> for Verdict {
+    /// The verdict on a claim that is no trend.
+    fn from(result: VerdictResult) -> Self {
+        match result {
+            VerdictResult::Inside => Self::Inside,
+            VerdictResult::Outside => Self::Outside,
+            VerdictResult::Unavailable => Self::Unavailable,
+        }
+    }
 }
 
 impl Verdict {
@@ -201,6 +228,27 @@ impl Verdict {
             Verdict::Inside | Verdict::TrendHolds => "inside",
             Verdict::Outside | Verdict::TrendFails => "outside",
             Verdict::Unavailable => "unavailable",
+        }
+    }
+
+    /// The same verdict on a claim of this class.
+    pub(crate) fn of(self, class: Class) -> Self {
+        match (class, self) {
+            (_, Self::Unavailable) => self,
+            (Class::Trend, verdict) => {
+                if verdict.met() {
+                    Self::TrendHolds
+                } else {
+                    Self::TrendFails
+                }
+            }
+            (_, verdict) => {
+                if verdict.met() {
+                    Self::Inside
+                } else {
+                    Self::Outside
+                }
+            }
         }
     }
 
@@ -253,6 +301,12 @@ impl Claim {
         Self { note, ..self }
     }
 
+    /// States why the recorded results miss the claim.
+    #[must_use]
+    pub const fn because(self, reason: Reason) -> Self {
+        Self { reason: Some(reason), ..self }
+    }
+
     /// Marks the claim as dependent on hardware or guest software that is not available.
     pub(crate) const fn hardware_dependent(self) -> Self {
         Self { hardware_dependent: true, ..self }
@@ -286,7 +340,7 @@ impl Claim {
             Expected::AtLeast(least) => (least, f64::INFINITY),
             Expected::Rising => {
                 let rising = ours.windows(2).all(|pair| pair[0] < pair[1]);
-                return Judgement { verdict: self.words(rising), difference: None };
+                return Judgement { verdict: self.verdict(rising), difference: None };
             }
         };
         let nearest = first.clamp(least, most);
@@ -296,16 +350,11 @@ impl Claim {
         } else {
             (nearest != 0.0).then(|| (first - nearest) / nearest.abs())
         };
-        Judgement { verdict: self.words(within), difference }
+        Judgement { verdict: self.verdict(within), difference }
     }
 
-    fn words(&self, met: bool) -> Verdict {
-        match (self.class, met) {
-            (Class::Trend, true) => Verdict::TrendHolds,
-            (Class::Trend, false) => Verdict::TrendFails,
-            (_, true) => Verdict::Inside,
-            (_, false) => Verdict::Outside,
-        }
+    fn verdict(&self, met: bool) -> Verdict {
+        if met { Verdict::Inside } else { Verdict::Outside }.of(self.class)
     }
 
     /// The tolerance as text, such as `±20 % at the ends`.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::chart::{Chart, Table};
 use crate::claim::Claim;
 use crate::error::ReproError;
+use crate::reason::{Ends, Reason};
 use crate::result_cache;
 use crate::simulation_run::{Metrics, SimulationRun};
 
@@ -182,6 +183,11 @@ impl Paper {
                     claim.id,
                     claim.metrics.len()
                 ));
+            }
+            if let Some(Reason::LeftOpen { ends: Ends::Parameter(key), .. }) = claim.reason
+                && !self.sensitivity.iter().flat_map(|study| &study.parameters).any(|known| known.key == key)
+            {
+                return wrong(format!("claim {} names {key}, which is no parameter of the study", claim.id));
             }
             if names.insert(claim.id.to_owned(), "claim").is_some() {
                 return wrong(format!("two claims are named {}", claim.id));

@@ -6,7 +6,7 @@
 //!
 //! let settings = Settings { quick: false, seed: 1 };
 //! let paper = paper("validation", &settings)?;
-//! let options = Options { out: "out".into(), only: Vec::new(), jobs: 2, fresh: false };
+//! let options = Options { out: "out".into(), only: Vec::new(), jobs: 2 };
 //! let report = reproduce(&paper, &settings, &options, &|_| {})?;
 //! report.write(&options.out)?;
 //! # Ok::<(), deepram_repro::ReproError>(())
@@ -15,9 +15,11 @@
 //! | module | contents |
 //! |---|---|
 //! | [`claim`] | a paper's claims and the arithmetic of verdicts |
+//! | [`reason`] | why a missed claim is missed |
 //! | [`simulation_run`], [`runner`], [`result_cache`] | simulations, run in parallel and cached on disk by digest |
 //! | [`experiment`] | turns finished runs into metrics, charts and tables |
 //! | [`sensitivity`] | one-at-a-time parameter study; names the parameter behind a missed claim |
+//! | [`compare`] | the claims that differ between two reports |
 //! | [`report`] | the reproduction as data; [`html`] and [`svg`] render it as a page |
 //! | [`simulate`] | a simulator run as a run of an experiment |
 //! | [`flatflash`], [`nvmm`], [`validation`] | the papers, and the simulator's own validation |
@@ -29,18 +31,22 @@
 
 pub mod chart;
 pub mod claim;
+pub mod compare;
 mod error;
 pub mod experiment;
 pub mod flatflash;
 pub mod html;
 pub mod number;
 pub mod nvmm;
+pub mod reason;
 pub mod report;
 pub mod result_cache;
 pub mod runner;
 pub mod sensitivity;
 pub mod simulate;
 pub mod simulation_run;
+#[cfg(test)]
+mod source_digest;
 pub mod statistics;
 pub mod svg;
 pub mod validation;
@@ -48,9 +54,10 @@ pub mod validation;
 pub use claim::{Claim, Class, Expected, Judgement, Tolerance, Verdict};
 pub use error::ReproError;
 pub use experiment::{Experiment, FinishedRuns, Outcome, Paper, Settings};
+pub use reason::{Ends, Reason, ReasonKind, StatedReason};
 pub use report::{Options, Report, reproduce};
 pub use runner::Progress;
-pub use simulation_run::{Metrics, Procedure, SimulationRun};
+pub use simulation_run::{Metrics, SimulationRun};
 
 /// Names of everything that can be reproduced: two papers, and `validation`, the checks of the simulator
 /// itself.

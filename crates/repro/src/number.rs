@@ -35,6 +35,13 @@ pub fn with_unit(x: f64, unit: &str) -> String {
     if unit.is_empty() { plain(x) } else { format!("{} {unit}", plain(x)) }
 }
 
+/// Each number followed by the unit, separated by commas.
+#[must_use]
+pub fn list_with_unit(values: &[f64], unit: &str) -> String {
+    let shown: Vec<String> = values.iter().map(|&value| with_unit(value, unit)).collect();
+    shown.join(", ")
+}
+
 /// A relative difference: `+12 %`, `−3.4 %`, `0 %`.
 #[must_use]
 pub fn difference(share: f64) -> String {

@@ -3,15 +3,19 @@
 //! A report depends only on the paper and the metrics of its runs; it contains no dates, durations or
 //! paths. The same runs give the same bytes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::claim::{Claim, Class, Expected, Judgement, Tolerance, Verdict};
 use crate::error::ReproError;
 use crate::experiment::{Outcome, Paper, Settings};
+use crate::number::list_with_unit;
+use crate::reason::{NO_REASON, StatedReason};
 use crate::result_cache::{ResultCache, ResultsByDigest, replace};
 use crate::runner::{self, Progress, distinct};
 use crate::sensitivity::{Driver, SensitivityResult};
@@ -30,12 +34,11 @@ pub struct Options {
     pub only: Vec<String>,
     /// Number of simulations that run at once.
     pub jobs: usize,
-    /// Repeats finished runs instead of using their cached results.
-    pub fresh: bool,
 }
 
 /// A claim with our values and the verdict: one row of `results.json`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ClaimResult {
     /// Name of the claim.
     pub id: String,
@@ -56,7 +59,7 @@ pub struct ClaimResult {
     /// Class in `results.json`: `E`, `M`, `T`, or `H` for a claim that depends on unavailable hardware
     /// or guest software.
     #[serde(rename = "class")]
-    pub class_letter: &'static str,
+    pub class_letter: Cow<'static, str>,
     /// How the value is compared: exact, magnitude, trend or calibrated.
     #[serde(rename = "comparison")]
     pub class: Class,
@@ -71,19 +74,24 @@ pub struct ClaimResult {
     /// Our value, if the claim is about a single metric.
     pub ours: Option<f64>,
     /// Our values of an order, in the claim's order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered: Vec<f64>,
     /// The verdict.
     pub verdict: Verdict,
     /// Relative distance from the nearest expected value.
     pub difference: Option<f64>,
-    /// Explanation of a missed or unavailable claim; otherwise empty.
+    /// Why a missed claim is missed; `None` for every other claim, and if no reason is recorded.
+    #[serde(default)]
+    pub reason: Option<StatedReason>,
+    /// The influence of the sensitivity study's parameters on a missed claim, or why a claim is unavailable; otherwise
+    /// empty.
     pub why: String,
     /// The single parameter that brings a missed claim nearest to the paper.
     pub driver: Option<Driver>,
     /// How the claim is read, and assumptions behind our value.
     pub note: String,
-    /// Digests of the experiment's runs.
+    /// Digests of the experiment's runs. Not in a record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<String>,
 }
 
@@ -107,7 +115,7 @@ pub struct RunRecord {
     pub digest: String,
     /// Name in the first experiment that contains the run.
     pub name: String,
-    /// Procedure and version.
+    /// Name of the procedure.
     pub procedure: String,
     /// The whole resolved configuration.
     pub config: Value,
@@ -116,7 +124,8 @@ pub struct RunRecord {
 }
 
 /// The report of a reproduction; `results.json` is its JSON form.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Report {
     /// Name of the paper.
     pub paper: String,
@@ -131,15 +140,22 @@ pub struct Report {
     /// Seed of every random stream.
     pub seed: u64,
     /// Number of claims by result: `inside`, `outside`, `unavailable`.
-    pub summary: BTreeMap<&'static str, usize>,
+    pub summary: BTreeMap<Cow<'static, str>, usize>,
     /// One row per claim.
     pub rows: Vec<ClaimResult>,
-    /// The experiments, in the paper's order.
+    /// The experiments, in the paper's order. Not in a record, and not read back.
+    #[serde(default, deserialize_with = "leave_out", skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<ExperimentResult>,
     /// The sensitivity study, if it was run.
     pub sensitivity: Option<SensitivityResult>,
-    /// All finished runs.
+    /// All finished runs. Not in a record, and not read back.
+    #[serde(default, deserialize_with = "leave_out", skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RunRecord>,
+}
+
+/// Reads a list without keeping it.
+fn leave_out<'de, D: Deserializer<'de>, T>(from: D) -> Result<Vec<T>, D::Error> {
+    IgnoredAny::deserialize(from).map(|_| Vec::new())
 }
 
 /// Carries out the runs that are not cached and assembles the report.
@@ -156,7 +172,7 @@ pub fn reproduce(
     paper.check()?;
     let selected = select_runs(paper, &options.only)?;
     let cache = ResultCache::open(&options.out)?;
-    let mut results = runner::execute(&selected, &cache, options.jobs, options.fresh, observe)?;
+    let mut results = runner::execute(&selected, &cache, options.jobs, observe)?;
     for run in all_runs(paper) {
         if !results.contains_key(&run.digest)
             && let Some(cached) = cache.load(run)?
@@ -220,14 +236,14 @@ fn assemble(paper: &Paper, settings: &Settings, results: &ResultsByDigest) -> Re
     }
     let mut summary = BTreeMap::new();
     for row in &rows {
-        *summary.entry(row.verdict.result()).or_default() += 1;
+        *summary.entry(row.verdict.result().into()).or_default() += 1;
     }
     let runs = all_runs(paper).into_iter().filter_map(|run| {
         let cached = results.get(&run.digest)?;
         Some(RunRecord {
             digest: run.digest.clone(),
             name: run.name.clone(),
-            procedure: format!("{} {}", run.procedure.name, run.procedure.version),
+            procedure: run.procedure.into(),
             config: run.config.clone(),
             metrics: cached.metrics.clone(),
         })
@@ -256,7 +272,12 @@ fn row(
     let mut metrics = Metrics::new();
     let mut ours = Vec::new();
     let mut why = String::new();
+    let mut reason = None;
     let mut runs = Vec::new();
+    let missing = |name: &str| ReproError::Paper {
+        paper: paper.name.into(),
+        why: format!("experiment {} has no {name}, which claim {} needs", claim.experiment, claim.id),
+    };
     match sections.iter().find(|section| section.id == claim.experiment) {
         None => why = format!("There is no experiment {} yet.", claim.experiment),
         Some(ExperimentResult { outcome: None, .. }) => {
@@ -266,16 +287,15 @@ fn row(
             for &name in claim.metrics {
                 // A finished experiment must produce every metric its claims name. Otherwise a misspelt
                 // metric would look like a claim that was not run.
-                let value = *outcome.metrics.0.get(name).ok_or_else(|| ReproError::Paper {
-                    paper: paper.name.into(),
-                    why: format!(
-                        "experiment {} has no metric {name}, which claim {} needs",
-                        claim.experiment, claim.id
-                    ),
-                })?;
+                let value = *outcome.metrics.0.get(name).ok_or_else(|| missing(&format!("metric {name}")))?;
                 metrics.set(name, value);
                 ours.push(value);
             }
+            reason = claim
+                .reason
+                .map(|reason| reason.state(claim, &outcome.metrics, effects))
+                .transpose()
+                .map_err(|name| missing(&name))?;
             let experiment = paper.experiments.iter().find(|experiment| experiment.id == claim.experiment);
             runs.extend(experiment.iter().flat_map(|e| e.runs.iter().map(|run| run.digest.clone())));
         }
@@ -283,7 +303,7 @@ fn row(
     let Judgement { verdict, difference } = claim.judge(&ours);
     let driver = if verdict.missed() { effects.and_then(|effects| effects.driver(claim)) } else { None };
     if verdict.missed() {
-        why = reason(claim, driver.as_ref(), effects.is_some());
+        why = influence(claim, driver.as_ref(), effects.is_some());
     }
     Ok(ClaimResult {
         id: claim.id.into(),
@@ -294,7 +314,7 @@ fn row(
         unit: claim.unit.into(),
         tolerance: claim.tolerance,
         tolerance_words: claim.tolerance_words(),
-        class_letter: claim.class_letter(),
+        class_letter: claim.class_letter().into(),
         class: claim.class,
         hardware_dependent: claim.hardware_dependent,
         draft_only: claim.draft_only,
@@ -304,6 +324,8 @@ fn row(
         metrics,
         verdict,
         difference,
+        // A claim that is met has no use for the reason of an earlier miss.
+        reason: reason.filter(|_| verdict.missed()),
         why,
         driver,
         note: claim.note.into(),
@@ -311,8 +333,8 @@ fn row(
     })
 }
 
-/// Explains a missed claim by the sensitivity study, if it was run.
-fn reason(claim: &Claim, driver: Option<&Driver>, studied: bool) -> String {
+/// Describes the parameter of the sensitivity study that has the largest influence on a missed claim.
+fn influence(claim: &Claim, driver: Option<&Driver>, studied: bool) -> String {
     let Some(driver) = driver else {
         return if studied {
             "No parameter of the sensitivity study brings our value nearer to the paper's.".into()
@@ -320,21 +342,33 @@ fn reason(claim: &Claim, driver: Option<&Driver>, studied: bool) -> String {
             "The sensitivity study was not run.".into()
         };
     };
-    let list = |values: &[f64]| {
-        let shown: Vec<String> =
-            values.iter().map(|&value| crate::number::with_unit(value, claim.unit)).collect();
-        shown.join(", ")
-    };
     format!(
         "The parameter with the largest influence is {} ({}): with {} instead of {}, our value is {} instead of {} ({}).",
         driver.parameter,
         driver.description,
         driver.value,
         driver.base,
-        list(&driver.ours),
-        list(&driver.ours_base),
+        list_with_unit(&driver.ours, claim.unit),
+        list_with_unit(&driver.ours_base, claim.unit),
         driver.verdict.words()
     )
+}
+
+impl ClaimResult {
+    /// Kind of the reason for a missed claim, as text; `None` for every other claim.
+    #[must_use]
+    pub fn reason_words(&self) -> Option<&'static str> {
+        let words = self.reason.as_ref().map_or(NO_REASON, |reason| reason.kind.words());
+        self.verdict.missed().then_some(words)
+    }
+
+    /// The reason for a missed claim as a sentence with its kind in front; `None` for every other claim.
+    #[must_use]
+    pub fn reason_text(&self) -> Option<String> {
+        let words = self.reason_words()?;
+        let text = self.reason.as_ref().map_or(String::new(), |reason| format!(": {}", reason.text));
+        Some(format!("{words}{text}"))
+    }
 }
 
 impl Report {
@@ -344,6 +378,38 @@ impl Report {
     /// None for a report that [`reproduce`] made.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+
+    /// Reads the JSON form of a report or of a record, without experiments and runs.
+    ///
+    /// # Errors
+    /// The value has another form.
+    pub fn from_json(value: Value) -> Result<Self, serde_json::Error> {
+        let mut report: Self = serde_json::from_value(value)?;
+        for row in &mut report.rows {
+            row.verdict = row.verdict.of(row.class);
+            if let Some(driver) = &mut row.driver {
+                driver.verdict = driver.verdict.of(row.class);
+            }
+        }
+        Ok(report)
+    }
+
+    /// The report's claims and the headlines of its sensitivity study, without digests: small enough to be kept for each
+    /// state of the code.
+    #[must_use]
+    pub fn record(&self) -> Self {
+        let mut record = Self { experiments: Vec::new(), runs: Vec::new(), ..self.clone() };
+        for row in &mut record.rows {
+            row.runs.clear();
+            if let Some(driver) = &mut row.driver {
+                driver.runs.clear();
+            }
+        }
+        if let Some(study) = &mut record.sensitivity {
+            study.keep_headlines();
+        }
+        record
     }
 
     /// Writes `results.json` and `index.html` to a folder and returns the path of the page.

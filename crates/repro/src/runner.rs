@@ -31,7 +31,6 @@ pub(crate) fn distinct<'a>(runs: impl IntoIterator<Item = &'a SimulationRun>) ->
 }
 
 /// Carries out the runs that `cache` lacks on `jobs` threads, and returns the results of all `runs`.
-/// With `fresh`, cached results are ignored.
 ///
 /// After the first error no further run starts; runs in progress finish and are cached.
 ///
@@ -41,14 +40,13 @@ pub fn execute(
     runs: &[&SimulationRun],
     cache: &ResultCache,
     jobs: usize,
-    fresh: bool,
     observe: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<ResultsByDigest, ReproError> {
     let runs = distinct(runs.iter().copied());
     let mut results = ResultsByDigest::new();
     let mut missing = VecDeque::new();
     for run in runs {
-        match if fresh { None } else { cache.load(run)? } {
+        match cache.load(run)? {
             Some(cached) => {
                 results.insert(run.digest.clone(), cached);
             }
@@ -102,7 +100,7 @@ fn perform(run: &SimulationRun) -> Result<CachedResult, ReproError> {
     Ok(CachedResult {
         digest: run.digest.clone(),
         name: run.name.clone(),
-        procedure: run.procedure.name.into(),
+        procedure: run.procedure.into(),
         config: run.config.clone(),
         metrics,
         wall_s: begun.elapsed().as_secs_f64(),

@@ -9,16 +9,18 @@ use std::str::FromStr;
 
 use deepram_core::units::{Bytes, Picos};
 use deepram_sim::SimError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Verdict};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome};
+use crate::report::SENSITIVITY;
 use crate::result_cache::ResultsByDigest;
 use crate::simulation_run::{Metrics, SimulationRun};
 
 /// A parameter with the ends of its range. Values are text, such as `30us`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// Its key.
     pub key: String,
@@ -82,7 +84,8 @@ impl ParameterChange<'_> {
 }
 
 /// A metric that the study reports for every parameter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Headline {
     /// Name of the metric.
     pub metric: String,
@@ -102,7 +105,17 @@ macro_rules! parameters {
 pub(crate) use parameters;
 
 /// Builds the study's experiment, with one parameter changed or with base values.
-type Build<'a> = dyn Fn(Option<ParameterChange<'_>>) -> Result<Experiment, ReproError> + 'a;
+pub(crate) type Build<'a> = dyn Fn(Option<ParameterChange<'_>>) -> Result<Experiment, ReproError> + 'a;
+
+/// A part of a study: an experiment with its own headlines and parameters.
+pub(crate) struct StudyPart<'a> {
+    /// Metric and title of each headline.
+    pub(crate) headlines: &'a [(&'a str, &'a str)],
+    /// The parameters.
+    pub(crate) parameters: &'a [ParameterRow],
+    /// Builds the part's experiment.
+    pub(crate) build: &'a Build<'a>,
+}
 
 /// A sensitivity study of one experiment.
 pub struct Sensitivity {
@@ -122,29 +135,28 @@ impl fmt::Debug for Sensitivity {
 }
 
 impl Sensitivity {
-    /// Creates a study from tables: metric and title of each headline; key, description, low end, base,
-    /// high end and reason of each parameter. `build` is called without a change for an end that equals
-    /// the base.
+    /// Creates a study from parts. A change is passed to the part that has its parameter, unless it is the base value;
+    /// the other parts are built without a change. The runs of the parts must have different names.
     ///
     /// # Errors
-    /// The error of `build`.
-    pub(crate) fn of_tables(
-        headlines: &[(&str, &str)],
-        parameters: &[ParameterRow],
-        build: &Build<'_>,
-    ) -> Result<Self, ReproError> {
-        let headlines = headlines
-            .iter()
-            .map(|(metric, title)| Headline { metric: (*metric).into(), title: (*title).into() });
-        let rows = parameters.iter().map(|row| {
+    /// The error of a part's function.
+    pub(crate) fn of_parts(parts: &[StudyPart<'_>]) -> Result<Self, ReproError> {
+        let headlines = parts.iter().flat_map(|part| part.headlines);
+        let headlines =
+            headlines.map(|(metric, title)| Headline { metric: (*metric).into(), title: (*title).into() });
+        let rows = parts.iter().flat_map(|part| part.parameters).map(|row| {
             let [key, description, low, base, high, why] = row.map(String::from);
             Parameter { key, description, low, base, high, why }
         });
         Self::new(headlines.collect(), rows.collect(), &|change: Option<ParameterChange<'_>>| {
-            let is_base = |change: &ParameterChange<'_>| {
-                parameters.iter().any(|row| row[0] == change.key && row[3] == change.value)
-            };
-            build(change.filter(|change| !is_base(change)))
+            let none =
+                Experiment::new(SENSITIVITY, "Sensitivity", "", Vec::new(), |_| Ok(Outcome::default()));
+            parts.iter().try_fold(none, |joined, part| {
+                let own = change.filter(|change| {
+                    part.parameters.iter().any(|row| row[0] == change.key && row[3] != change.value)
+                });
+                Ok(joined.join((part.build)(own)?))
+            })
         })
     }
 
@@ -218,13 +230,15 @@ fn moved(base: f64, now: f64) -> f64 {
 }
 
 /// Results with a parameter at one end of its range.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RangeEnd {
     /// Value of the parameter.
     pub value: String,
     /// All metrics.
     pub metrics: Metrics,
-    /// Digests of the runs.
+    /// Digests of the runs. Not in a record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<String>,
 }
 
@@ -236,7 +250,8 @@ impl RangeEnd {
 }
 
 /// Effect of one parameter.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ParameterEffect {
     /// The parameter.
     pub parameter: Parameter,
@@ -251,7 +266,8 @@ pub struct ParameterEffect {
 }
 
 /// Results of the study, strongest parameter first.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SensitivityResult {
     /// Metrics that the study reports.
     pub headlines: Vec<Headline>,
@@ -262,7 +278,8 @@ pub struct SensitivityResult {
 }
 
 /// The single parameter that brings a missed claim nearest to the paper's value.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Driver {
     /// Its key.
     pub parameter: String,
@@ -280,11 +297,25 @@ pub struct Driver {
     pub verdict: Verdict,
     /// Relative distance with the parameter at that end.
     pub difference: Option<f64>,
-    /// Digests of the runs at that end.
+    /// Digests of the runs at that end. Not in a record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<String>,
 }
 
 impl SensitivityResult {
+    /// Removes the metrics that are no headlines, and all digests.
+    pub(crate) fn keep_headlines(&mut self) {
+        let Self { headlines, base, rows } = self;
+        let keep = |metrics: &mut Metrics| {
+            metrics.0.retain(|name, _| headlines.iter().any(|headline| headline.metric == *name));
+        };
+        keep(base);
+        for end in rows.iter_mut().flat_map(|row| [&mut row.low, &mut row.high]) {
+            keep(&mut end.metrics);
+            end.runs.clear();
+        }
+    }
+
     /// Finds the parameter behind a missed claim. `None` if the study lacks the claim's metrics, or no
     /// parameter brings the value nearer.
     #[must_use]

@@ -8,10 +8,10 @@ use deepram_trace::{ObjectPlacement, Request, TraceError, Workload};
 use serde_json::json;
 
 use crate::error::ReproError;
-use crate::simulation_run::{Metrics, Procedure, SimulationRun};
+use crate::simulation_run::{Metrics, SimulationRun};
 
-/// Raise the version when the simulator produces other metrics for the same configuration.
-const SIMULATE: Procedure = Procedure { name: "simulate", version: 1 };
+/// Name of the procedure, part of the digest.
+const SIMULATE: &str = "simulate";
 
 /// Placement of objects from traces without addresses. Generated workloads contain no objects.
 const OBJECTS: ObjectPlacement = ObjectPlacement { slot_bytes: 4096, slots: 1 << 20 };
@@ -128,8 +128,6 @@ where
         let value = serde_json::to_value(&result)
             .map_err(|error| ReproError::Run { run: run.clone(), why: error.to_string() })?;
         // The host's response times repeat the latency at the head of the result.
-        // $ no request was measured
-        // no request was measured
         Ok(Metrics::of_json(&value, &["config", "seed", "intervals", "response"]))
     })
 }

@@ -10,6 +10,10 @@ use sha2::{Digest, Sha256};
 
 use crate::error::ReproError;
 
+/// SHA-256 of the sources that the metrics of a run depend on, in hexadecimal. It is part of every run's digest, so the
+/// result of other code is never taken for that of this code. `build.rs` lists the sources.
+pub const SOURCES: &str = env!("DEEPRAM_REPRO_SOURCES");
+
 /// Metrics by name. A name ends with the unit of its value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -65,16 +69,6 @@ impl Metrics {
     }
 }
 
-/// The code that produces metrics from a configuration. Raise the version whenever the same
-/// configuration would produce other metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Procedure {
-    /// Name, part of the digest.
-    pub name: &'static str,
-    /// Version, part of the digest.
-    pub version: u32,
-}
-
 /// The function that carries out a run.
 type Work = dyn Fn() -> Result<Metrics, ReproError> + Send + Sync;
 
@@ -85,11 +79,11 @@ type Work = dyn Fn() -> Result<Metrics, ReproError> + Send + Sync;
 pub struct SimulationRun {
     /// Name in its experiment.
     pub name: String,
-    /// The procedure that carries it out.
-    pub procedure: Procedure,
+    /// Name of the procedure that carries it out.
+    pub procedure: &'static str,
     /// The whole resolved configuration.
     pub config: Value,
-    /// SHA-256 of procedure, configuration and deepram version, in hexadecimal.
+    /// SHA-256 of procedure, configuration and [`SOURCES`], in hexadecimal.
     pub digest: String,
     work: Arc<Work>,
 }
@@ -105,14 +99,14 @@ impl fmt::Debug for SimulationRun {
 
 impl SimulationRun {
     /// Creates a run. `config` must contain everything that the metrics depend on.
-    pub fn new<W>(name: impl Into<String>, procedure: Procedure, config: Value, work: W) -> Self
+    pub fn new<W>(name: impl Into<String>, procedure: &'static str, config: Value, work: W) -> Self
     where
         W: Fn() -> Result<Metrics, ReproError> + Send + Sync + 'static,
     {
         let mut hash = Sha256::new();
         // The text is canonical: the keys of a JSON object are sorted.
         let identity = serde_json::json!({
-            "procedure": procedure, "config": config, "deepram": env!("CARGO_PKG_VERSION"),
+            "procedure": procedure, "config": config, "sources": SOURCES,
         });
         hash.update(identity.to_string());
         let digest = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -23,10 +23,10 @@ use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::number::plain;
 use crate::simulate;
-use crate::simulation_run::{Procedure, SimulationRun};
+use crate::simulation_run::SimulationRun;
 
-/// Raise the version when the simulator produces other metrics for the same configuration.
-const CLIENTS: Procedure = Procedure { name: "clients", version: 1 };
+/// Name of the procedure, part of the digest.
+const CLIENTS: &str = "clients";
 
 /// The systems with their logging method.
 const FLATFLASH: (&str, System, Logging) = ("flatflash", System::FlatFlash, Logging::Own);

@@ -27,7 +27,7 @@ use deepram_media::Registry;
 use crate::claim::Claim;
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Paper, Settings};
-use crate::sensitivity::Sensitivity;
+use crate::sensitivity::{Sensitivity, StudyPart};
 
 /// Builds an experiment.
 type Build = fn(&Settings, &Arc<Registry>) -> Result<Experiment, ReproError>;
@@ -75,10 +75,16 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
 
 /// The sensitivity study: the programs' runs and the two case studies of persistence.
 fn sensitivity_study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let headlines = [&sensitivity::HEADLINES[..], &persistence_sensitivity::HEADLINES[..]].concat();
-    let parameters = [sensitivity::PARAMETERS, persistence_sensitivity::PARAMETERS].concat();
-    Sensitivity::of_tables(&headlines, &parameters, &|change| {
-        let programs = sensitivity::experiment(change, settings, registry)?;
-        Ok(programs.join(persistence_sensitivity::experiment(change, settings, registry)?))
-    })
+    Sensitivity::of_parts(&[
+        StudyPart {
+            headlines: &sensitivity::HEADLINES,
+            parameters: sensitivity::PARAMETERS,
+            build: &|change| sensitivity::experiment(change, settings, registry),
+        },
+        StudyPart {
+            headlines: &persistence_sensitivity::HEADLINES,
+            parameters: persistence_sensitivity::PARAMETERS,
+            build: &|change| persistence_sensitivity::experiment(change, settings, registry),
+        },
+    ])
 }

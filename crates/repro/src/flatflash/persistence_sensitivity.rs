@@ -104,14 +104,14 @@ impl Assumptions {
     }
 }
 
-/// The experiment, with `change` applied if it belongs to this study.
+/// The experiment, with `change` applied.
 pub(super) fn experiment(
     change: Option<ParameterChange<'_>>,
     settings: &Settings,
     registry: &Arc<Registry>,
 ) -> Result<Experiment, ReproError> {
     let mut assumptions = Assumptions::default();
-    if let Some(change) = change.filter(|change| PARAMETERS.iter().any(|row| row[0] == change.key)) {
+    if let Some(change) = change {
         assumptions.apply(change)?;
     }
     let runs = assumptions.runs(settings, registry)?;

@@ -51,8 +51,14 @@ fn one(out: &mut String, row: &ClaimResult) {
         escape(&row.statement),
         escape(&below)
     );
-    for text in [&row.note, &row.why].into_iter().filter(|text| !text.is_empty()) {
-        let _ = write!(out, "<span class=\"why\">{}</span>", escape(text));
+    if !row.note.is_empty() {
+        let _ = write!(out, "<span class=\"why\">{}</span>", escape(&row.note));
+    }
+    if let Some(text) = row.reason_text() {
+        let _ = write!(out, "<span class=\"why\"><b>Reason</b>: {}</span>", escape(&text));
+    }
+    if !row.why.is_empty() {
+        let _ = write!(out, "<span class=\"why\">{}</span>", escape(&row.why));
     }
     let letter_h = if row.hardware_dependent { " <span class=\"tag\">H</span>" } else { "" };
     let far = row.difference_words();

@@ -11,10 +11,10 @@ use deepram_sim::{RunOptions, SimError, System, SystemConfig, run_threads};
 use serde_json::json;
 
 use crate::error::ReproError;
-use crate::simulation_run::{Metrics, Procedure, SimulationRun};
+use crate::simulation_run::{Metrics, SimulationRun};
 
-/// Raise the version when the simulated systems or the programs change.
-const PROCEDURE: Procedure = Procedure { name: "nvmm machine", version: 2 };
+/// Name of the procedure, part of the digest.
+const PROCEDURE: &str = "nvmm machine";
 
 /// Preset of the processor of all systems.
 const PROCESSOR: &str = "processor.nvmm-host";

@@ -209,7 +209,7 @@ mod tests {
             let stored = CachedResult {
                 digest: run.digest.clone(),
                 name: run.name.clone(),
-                procedure: run.procedure.name.into(),
+                procedure: run.procedure.into(),
                 config: run.config.clone(),
                 metrics: run.execute().unwrap(),
                 wall_s: 0.0,

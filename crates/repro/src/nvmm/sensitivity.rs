@@ -20,7 +20,7 @@ use super::technology::Mean;
 use super::{filebench, overhead, power, prefetch, technology};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, parameters};
+use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, StudyPart, parameters};
 
 /// GUPS takes longer to simulate; all of its missed claims are at 75 µs.
 const GUPS_US: [f64; 1] = [75.0];
@@ -105,13 +105,14 @@ struct Assumptions {
 
 /// Builds the study.
 pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    Sensitivity::of_tables(&HEADLINES, PARAMETERS, &|change| {
+    let build = |change: Option<ParameterChange<'_>>| {
         let mut assumptions = Assumptions::default();
         if let Some(change) = change {
             assumptions.apply(change)?;
         }
         assumptions.experiment(settings, registry)
-    })
+    };
+    Sensitivity::of_parts(&[StudyPart { headlines: &HEADLINES, parameters: PARAMETERS, build: &build }])
 }
 
 impl Default for Assumptions {

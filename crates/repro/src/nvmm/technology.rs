@@ -377,7 +377,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = ResultCache::open(folder.path()).unwrap();
         let runs: Vec<&SimulationRun> = experiment.runs.iter().collect();
-        let results = execute(&runs, &store, 2, false, &|_| {}).unwrap();
+        let results = execute(&runs, &store, 2, &|_| {}).unwrap();
         let outcome = experiment.outcome(&results).unwrap().expect("all runs are there");
         let metric =
             |name: String| *outcome.metrics.0.get(&name).unwrap_or_else(|| panic!("no figure {name}"));

@@ -8,7 +8,7 @@ const QUICK: Settings = Settings { quick: true, seed: 1 };
 fn report(only: &[&str]) -> Report {
     let out = tempfile::tempdir().unwrap();
     let only = only.iter().map(|id| (*id).into()).collect();
-    let options = Options { out: out.path().into(), only, jobs: 2, fresh: false };
+    let options = Options { out: out.path().into(), only, jobs: 2 };
     reproduce(&paper("flatflash", &QUICK).unwrap(), &QUICK, &options, &|_| {}).unwrap()
 }
 

@@ -8,7 +8,7 @@ use deepram_repro::{Options, Report, Verdict, html, reproduce};
 fn report() -> Report {
     let out = tempfile::tempdir().unwrap();
     let (_, hook) = counting();
-    let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2, fresh: false };
+    let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2 };
     let mut report = reproduce(&small(&hook, true), &SETTINGS, &options, &|_| {}).unwrap();
     // The version and the digests that include it change with every release, so they are replaced.
     let mut text = report.to_json().unwrap();
@@ -133,7 +133,7 @@ fn the_page_needs_nothing_from_elsewhere() {
 fn a_paper_without_results_has_a_page() {
     let out = tempfile::tempdir().unwrap();
     let (_, hook) = counting();
-    let options = Options { out: out.path().into(), only: vec!["elsewhere".into()], jobs: 1, fresh: false };
+    let options = Options { out: out.path().into(), only: vec!["elsewhere".into()], jobs: 1 };
     let report = reproduce(&small(&hook, true), &SETTINGS, &options, &|_| {}).unwrap();
     assert!(report.rows.iter().all(|row| row.verdict == Verdict::Unavailable));
     let file = report.write(out.path()).unwrap();

@@ -20,7 +20,7 @@ fn the_exact_claims_of_nvmm_are_met() {
     let out = tempfile::tempdir().unwrap();
     let paper = paper("nvmm", &QUICK).unwrap();
     let only = vec!["page-table".into()];
-    let options = Options { out: out.path().into(), only, jobs: 1, fresh: false };
+    let options = Options { out: out.path().into(), only, jobs: 1 };
     let report = reproduce(&paper, &QUICK, &options, &|_| {}).unwrap();
     let exact: Vec<_> = report.rows.iter().filter(|row| row.class == Class::Exact).collect();
     assert_eq!(exact.len(), 3);
@@ -42,7 +42,7 @@ fn every_row_of_the_facts_about_nvmm_is_there() {
 #[test]
 fn the_validation_runs_from_end_to_end_and_then_not_again() {
     let out = tempfile::tempdir().unwrap();
-    let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2, fresh: false };
+    let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2 };
     let validation = paper("validation", &QUICK).unwrap();
     let report = reproduce(&validation, &QUICK, &options, &|_| {}).unwrap();
     for row in &report.rows {

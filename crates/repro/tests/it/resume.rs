@@ -10,7 +10,7 @@ use crate::common::{Hook, SETTINGS, counting, small, square};
 use deepram_repro::{Options, Progress, Report, ReproError, reproduce};
 
 fn options(out: &Path) -> Options {
-    Options { out: out.into(), only: Vec::new(), jobs: 1, fresh: false }
+    Options { out: out.into(), only: Vec::new(), jobs: 1 }
 }
 
 fn reproduced(hook: &Hook, studied: bool, options: &Options) -> Result<Report, ReproError> {
@@ -106,15 +106,6 @@ fn only_what_is_asked_for_runs_and_what_is_there_is_reported() {
     assert!(report.sensitivity.is_some());
     let error = reproduced(&hook, true, &only("sumz")).unwrap_err().to_string();
     assert!(error.contains("\"sumz\"") && error.contains("sums, sensitivity, sum-inside"), "{error}");
-}
-
-#[test]
-fn fresh_runs_all_again() {
-    let out = tempfile::tempdir().unwrap();
-    let (count, hook) = counting();
-    reproduced(&hook, false, &options(out.path())).unwrap();
-    reproduced(&hook, false, &Options { fresh: true, ..options(out.path()) }).unwrap();
-    assert_eq!(count.load(Ordering::SeqCst), 8);
 }
 
 #[test]

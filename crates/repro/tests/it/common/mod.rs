@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use deepram_repro::chart::{Axis, Bars, Chart, Drawing, Reference, Series, Table};
 use deepram_repro::sensitivity::{Headline, Parameter, Sensitivity};
 use deepram_repro::{
-    Claim, Class, Expected, Experiment, Metrics, Options, Outcome, Paper, Procedure, Report, ReproError,
-    Settings, SimulationRun, Tolerance, Verdict, paper, reproduce,
+    Claim, Class, Expected, Experiment, Metrics, Options, Outcome, Paper, Report, ReproError, Settings,
+    SimulationRun, Tolerance, Verdict, paper, reproduce,
 };
 
 pub(crate) const SETTINGS: Settings = Settings { quick: false, seed: 1 };
-const PROCEDURE: Procedure = Procedure { name: "arithmetic", version: 1 };
+const PROCEDURE: &str = "arithmetic";
 
 pub(crate) const fn claim(id: &'static str, expected: Expected, metrics: &'static [&'static str]) -> Claim {
     Claim {
@@ -30,6 +30,7 @@ pub(crate) const fn claim(id: &'static str, expected: Expected, metrics: &'stati
         hardware_dependent: false,
         draft_only: false,
         note: "",
+        reason: None,
     }
 }
 
@@ -169,7 +170,7 @@ fn quick(name: &str, only: &[&str]) -> Report {
     let settings = Settings { quick: true, seed: 1 };
     let out = tempfile::tempdir().unwrap();
     let only = only.iter().map(|id| (*id).into()).collect();
-    let options = Options { out: out.path().into(), only, jobs: 2, fresh: false };
+    let options = Options { out: out.path().into(), only, jobs: 2 };
     reproduce(&paper(name, &settings).unwrap(), &settings, &options, &|_| {}).unwrap()
 }
 

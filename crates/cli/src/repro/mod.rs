@@ -1,5 +1,10 @@
 //! `deepram repro`: reproduces the published results of a paper.
 
+mod compare;
+mod page;
+
+pub(crate) use page::fill;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -33,14 +38,15 @@ pub(crate) struct ReproArgs {
     /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Repeat finished runs
-    #[arg(long)]
-    fresh: bool,
+    /// Print the claims whose value, to the digits shown, or verdict differs from these earlier results, instead of all
+    /// claims: a results.json, or a file that --results wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    compare: Option<PathBuf>,
     /// Print the JSON object of results.json; for `all`, an array of such objects
     #[arg(long)]
     json: bool,
-    /// Also write the JSON, with machine, commit, command, load and date, to a new file repro-PAPER-DATE-COMMIT.json in this
-    /// folder
+    /// Also write the claims and the headlines of the sensitivity study, with machine, commit, command, load and date, to a
+    /// new file repro-PAPER-DATE-COMMIT.json in this folder
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
 }
@@ -53,8 +59,19 @@ pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
     let folder = |paper: &str| PathBuf::from(format!("repro-{paper}"));
     if args.paper != ALL {
         let out = args.out.clone().unwrap_or_else(|| folder(&args.paper));
+        let earlier = args.compare.as_deref().map(|file| compare::earlier(file, &args.paper, args.quick));
+        let earlier = earlier.transpose()?;
         let report = reproduced(args, &args.paper, &out)?;
-        return if args.json { emit_json(&report) } else { show(&report, &out) };
+        return match earlier {
+            Some(earlier) => emit_text(&compare::text(&earlier, &report)?),
+            None if args.json => emit_json(&report),
+            None => show(&report, &out),
+        };
+    }
+    if args.compare.is_some() {
+        return Err(
+            Usage("--compare takes the results of one paper: give the paper instead of all".into()).into()
+        );
     }
     if !args.only.is_empty() {
         return Err(Usage("--only selects a part of one paper: give the paper instead of all".into()).into());
@@ -85,7 +102,7 @@ fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report
     let jobs = args
         .jobs
         .map_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get), usize::from);
-    let options = Options { out: out.into(), only: args.only.clone(), jobs, fresh: args.fresh };
+    let options = Options { out: out.into(), only: args.only.clone(), jobs };
     let bar = progress("simulating");
     let observe = |event: Progress<'_>| match event {
         Progress::Planned { missing, cached } => {
@@ -102,7 +119,7 @@ fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report
     let report = report?;
     report.write(out)?;
     if let (Some(context), Some(folder)) = (context, &args.results) {
-        let path = context.write(folder, serde_json::to_value(&report)?)?;
+        let path = context.write(folder, serde_json::to_value(report.record())?)?;
         eprintln!("results: {}", path.display());
     }
     Ok(report)
@@ -119,18 +136,23 @@ fn usage_or_failure(error: ReproError) -> anyhow::Error {
 fn table(report: &Report) -> String {
     let mut table = Table::new(&["<claim", "<class", "paper", "ours", "difference", "<verdict"]);
     for row in &report.rows {
+        let mut verdict = format!("{} {}", row.verdict.sign(), row.verdict.words());
+        if let Some(reason) = row.reason_words() {
+            verdict.push_str(&format!(", {reason}"));
+        }
         table.row(vec![
             row.id.clone(),
             row.class.name().into(),
             row.paper.clone(),
             row.ours_words(),
             row.difference_words(),
-            format!("{} {}", row.verdict.sign(), row.verdict.words()),
+            verdict,
         ]);
     }
     let mut text = table.render();
     for row in report.rows.iter().filter(|row| row.verdict.missed()) {
-        text.push_str(&format!("\n{}: {}", row.id, row.why));
+        let reason = row.reason.as_ref().map_or("", |reason| reason.text.as_str());
+        text.push_str(&format!("\n{}: {}", row.id, format!("{reason} {}", row.why).trim_start()));
     }
     let counts: Vec<String> =
         report.summary.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
