@@ -11,9 +11,8 @@
 
 use deepram_core::units::Picos;
 
-use super::access::LineTask;
 use super::memory::AT_DRIVE;
-use super::task::{Step, Wait};
+use super::task::Wait;
 use super::{FlatMemory, LINES, LinkDirection, PAGE};
 use crate::engine::Time;
 use crate::error::SimError;

@@ -66,7 +66,9 @@ fn an_epochs_accesses_to_a_page_count_once() {
 #[test]
 fn every_load_is_what_was_stored_last_in_any_epoch() {
     for seed in 0..6 {
-        for (epoch, cache) in [(EACH, true), ("platform_epoch=300us", true), ("platform_epoch=300us", false), (ONE, true)] {
+        for (epoch, cache) in
+            [(EACH, true), ("platform_epoch=300us", true), ("platform_epoch=300us", false), (ONE, true)]
+        {
             let preset = preset(&[epoch, "max_threshold=2"]);
             let options = FlatOptions { memory: Bytes(64 << 10), ..options(cache) };
             let mut memory = FlatMemory::new(&preset, AccessMode::Promote, &options, seed).unwrap();
