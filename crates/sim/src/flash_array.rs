@@ -8,6 +8,10 @@
 //! 3. A plane has two registers. One belongs to the array. The other holds read data that wait for the
 //!    channel, or data to program that arrived before the array is free. With one register the array
 //!    waits.
+//! 4. A demand or prefetch read suspends the program or erase that its plane performs, where the part can
+//!    (`suspend_program`, `suspend_erase`) and more work is left than the suspension takes. The suspended
+//!    work continues when no such read of the plane is queued. Reads of reclamation do not suspend.
+//!    The bus is free while an array suspends.
 
 use std::collections::VecDeque;
 
@@ -62,8 +66,9 @@ pub(crate) enum Notice {
 pub(crate) enum ChannelEvent {
     /// The channel's transfer has ended.
     Bus(u32),
-    /// The plane's array operation has ended.
-    Array(u32),
+    /// The plane's array operation, or the suspension of one, has ended, unless the plane's generation
+    /// has changed since.
+    Array(u32, u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +86,8 @@ enum ArrayState {
     /// A command or, with one register, data are being transferred to the array.
     Starting,
     Busy(PlaneOperation),
+    /// A program or erase is being suspended.
+    Suspending,
     /// The array holds read data because the other register is occupied or absent.
     Holding(PlaneOperation),
     /// Read data leave the array over the channel.
@@ -101,15 +108,21 @@ enum RegisterState {
 struct Plane {
     queues: [VecDeque<PlaneOperation>; OperationClass::COUNT],
     array: ArrayState,
+    /// The end of the array's present work, and the number that its event has.
+    end: Time,
+    generation: u32,
+    /// A suspended operation and the rest of its array time.
+    suspended: Option<(PlaneOperation, Time)>,
     register: RegisterState,
     /// Operations queued or under way.
     inside: u32,
 }
 
 impl Plane {
-    /// The next read to perform.
+    /// The next read to perform. Reads of reclamation wait for the end of a suspended operation.
     fn next_read(&self) -> Option<&PlaneOperation> {
-        self.queues[..OperationClass::Program.index()].iter().find_map(VecDeque::front)
+        let classes = if self.suspended.is_some() { OperationClass::Move } else { OperationClass::Program };
+        self.queues[..classes.index()].iter().find_map(VecDeque::front)
     }
 }
 
@@ -138,6 +151,7 @@ pub(crate) struct Channels {
     sequence: u64,
     bytes: u64,
     bus_busy: Time,
+    suspensions: u64,
     /// Events to schedule and notices for the owner since the last call.
     pub(crate) events: Vec<(Time, ChannelEvent)>,
     pub(crate) notices: Vec<Notice>,
@@ -154,6 +168,7 @@ impl Channels {
             sequence: 0,
             bytes: 0,
             bus_busy: 0,
+            suspensions: 0,
             events: Vec::new(),
             notices: Vec::new(),
         }
@@ -171,6 +186,11 @@ impl Channels {
     /// Busy time of the channels, summed over the channels.
     pub(crate) fn bus_busy(&self) -> Time {
         self.bus_busy
+    }
+
+    /// Programs and erases suspended for a read.
+    pub(crate) fn suspensions(&self) -> u64 {
+        self.suspensions
     }
 
     /// True if no operation is queued or under way on a plane.
@@ -193,6 +213,7 @@ impl Channels {
         if at.inside == 1 {
             self.channels[channel as usize].active.push(plane);
         }
+        self.suspend(plane, now);
         self.serve(channel, now);
     }
 
@@ -217,19 +238,25 @@ impl Channels {
                 }
                 self.serve(channel, now);
             }
-            ChannelEvent::Array(plane) => {
+            ChannelEvent::Array(plane, generation) => {
                 let at = &mut self.planes[plane as usize];
-                if let ArrayState::Busy(op) = at.array {
+                if at.generation != generation {
+                    return;
+                }
+                if at.array == ArrayState::Suspending {
+                    at.array = ArrayState::Idle;
+                } else if let ArrayState::Busy(op) = at.array {
                     match (op.class.op(), at.register) {
                         (NandOp::Read, RegisterState::Free) if self.two_registers => {
                             at.register = RegisterState::Out(op);
                             at.array = ArrayState::Idle;
+                            self.start_waiting(plane, now);
                         }
                         (NandOp::Read, _) => at.array = ArrayState::Holding(op),
                         (NandOp::Program | NandOp::Erase, _) => {
                             at.array = ArrayState::Idle;
                             self.operation_ended(plane, op);
-                            self.start_loaded(plane, now);
+                            self.start_waiting(plane, now);
                         }
                     }
                 }
@@ -249,18 +276,49 @@ impl Channels {
     }
 
     fn start(&mut self, plane: u32, op: PlaneOperation, now: Time) {
-        self.planes[plane as usize].array = ArrayState::Busy(op);
-        self.events.push((now + self.nand.array_time(op.class.op()).0, ChannelEvent::Array(plane)));
+        self.work(plane, ArrayState::Busy(op), now + self.nand.array_time(op.class.op()).0);
+        self.suspend(plane, now);
     }
 
-    /// Starts the program whose data wait in the second register, if the array is idle and no read is
-    /// queued.
-    fn start_loaded(&mut self, plane: u32, now: Time) {
+    /// Occupies the array of a plane until `end`.
+    fn work(&mut self, plane: u32, state: ArrayState, end: Time) {
         let at = &mut self.planes[plane as usize];
-        if at.array == ArrayState::Idle
-            && at.next_read().is_none()
-            && let RegisterState::In(op) = at.register
+        (at.array, at.end, at.generation) = (state, end, at.generation.wrapping_add(1));
+        self.events.push((end, ChannelEvent::Array(plane, at.generation)));
+    }
+
+    /// Suspends the program or erase that a plane performs, if a read is waited for, the part can, and
+    /// that saves time.
+    fn suspend(&mut self, plane: u32, now: Time) {
+        let at = &mut self.planes[plane as usize];
+        let ArrayState::Busy(op) = at.array else { return };
+        if at.queues[..OperationClass::Move.index()].iter().all(VecDeque::is_empty) {
+            return;
+        }
+        let time = match op.class.op() {
+            NandOp::Read => None,
+            NandOp::Program => self.nand.suspend_program,
+            NandOp::Erase => self.nand.suspend_erase,
+        };
+        if let Some(time) = time
+            && at.end.saturating_sub(now) > time.0
         {
+            at.suspended = Some((op, at.end - now));
+            self.suspensions += 1;
+            self.work(plane, ArrayState::Suspending, now + time.0);
+        }
+    }
+
+    /// If the array is idle and no read is queued, continues a suspended operation, or else starts the
+    /// program whose data wait in the second register.
+    fn start_waiting(&mut self, plane: u32, now: Time) {
+        let at = &mut self.planes[plane as usize];
+        if at.array != ArrayState::Idle || at.next_read().is_some() {
+            return;
+        }
+        if let Some((op, rest)) = at.suspended.take() {
+            self.work(plane, ArrayState::Busy(op), now + rest);
+        } else if let RegisterState::In(op) = at.register {
             at.register = RegisterState::Free;
             self.start(plane, op, now);
         }
@@ -271,7 +329,7 @@ impl Channels {
             BusTransfer::Command(op) | BusTransfer::In(op, false) => self.start(plane, op, now),
             BusTransfer::In(op, true) => {
                 self.planes[plane as usize].register = RegisterState::In(op);
-                self.start_loaded(plane, now);
+                self.start_waiting(plane, now);
             }
             BusTransfer::Out(op, from_register) => {
                 let at = &mut self.planes[plane as usize];
@@ -283,8 +341,8 @@ impl Channels {
                     }
                 } else {
                     at.array = ArrayState::Idle;
-                    self.start_loaded(plane, now);
                 }
+                self.start_waiting(plane, now);
                 self.operation_ended(plane, op);
             }
         }
@@ -484,15 +542,89 @@ mod tests {
         assert_eq!(over, [9, 4, 3, 2, 1, 0]);
     }
 
+    /// The ends of a program or erase that starts at 0 and of a read that comes at `at`, and the
+    /// suspensions.
+    fn interrupted(nand: &Nand, work: OperationClass, read: OperationClass, at: Time) -> (Time, Time, u64) {
+        let mut channels = Channels::new(nand, 1, 1);
+        let over = run(&mut channels, vec![(0, 0, work, 0), (at, 1, read, 0)]);
+        let end = |id| over.iter().find(|o| o.0 == id).unwrap().1;
+        (end(0), end(1), channels.suspensions())
+    }
+
+    #[test]
+    fn a_read_that_is_waited_for_suspends_a_program_or_erase_and_the_rest_follows_it() {
+        let pause = Picos(20_000_000);
+        for registers in [1, 2] {
+            let without = slc(registers);
+            let nand = Nand { suspend_program: Some(pause), suspend_erase: Some(pause), ..slc(registers) };
+            let read = nand.idle_latency(NandOp::Read, 1).0;
+            for (class, op) in
+                [(OperationClass::Program, NandOp::Program), (OperationClass::Erase, NandOp::Erase)]
+            {
+                let alone = nand.idle_latency(op, 1).0;
+                for class_of_read in [OperationClass::Demand, OperationClass::Ahead] {
+                    let at = alone / 2;
+                    let (work_end, read_end, suspensions) = interrupted(&nand, class, class_of_read, at);
+                    assert_eq!((read_end, suspensions), (at + pause.0 + read, 1), "{op:?} {registers}");
+                    // With one register the data of the read must leave before the work continues.
+                    let data = if registers == 1 { nand.data_time(NandOp::Read, 1).0 } else { 0 };
+                    let held = nand.command_time(NandOp::Read, 1).0 + nand.read.0 + data;
+                    assert_eq!(work_end, alone + pause.0 + held);
+                }
+                let waits = (alone, alone + read, 0);
+                // Near the end, and where the part cannot suspend, the read waits. So does reclamation.
+                assert_eq!(interrupted(&nand, class, OperationClass::Demand, alone - pause.0), waits);
+                assert_eq!(interrupted(&without, class, OperationClass::Demand, alone / 2), waits);
+                assert_eq!(interrupted(&nand, class, OperationClass::Move, alone / 2), waits);
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_that_comes_during_the_data_of_a_program_suspends_it_at_its_start_or_goes_first() {
+        let pause = 20_000_000;
+        let nand = |registers| Nand { suspend_program: Some(Picos(pause)), ..slc(registers) };
+        let (program, data) = (slc(1).program.0, slc(1).page_transfer().0);
+        let read = slc(1).idle_latency(NandOp::Read, 1).0;
+        // The only register holds the program's data.
+        let found = interrupted(&nand(1), OperationClass::Program, OperationClass::Demand, data / 2);
+        assert_eq!(found, (data + pause + read + program, data + pause + read, 1));
+        // The data wait in the second register.
+        let found = interrupted(&nand(2), OperationClass::Program, OperationClass::Demand, data / 2);
+        assert_eq!(found, (data + read + program, data + read, 0));
+    }
+
+    #[test]
+    fn a_suspended_program_continues_when_the_last_read_has_left_the_array() {
+        let pause = 20_000_000;
+        let nand = Nand { suspend_program: Some(Picos(pause)), ..slc(2) };
+        let mut channels = Channels::new(&nand, 1, 1);
+        let at = nand.idle_latency(NandOp::Program, 1).0 / 2;
+        let mut ops = vec![(0, 0, OperationClass::Program, 0), (0, 1, OperationClass::Program, 0)];
+        ops.extend((2..5).map(|id| (at, id, OperationClass::Demand, 0)));
+        ops.push((at, 5, OperationClass::Move, 0));
+        let over = run(&mut channels, ops);
+        assert_eq!(channels.suspensions(), 1);
+        // The second program's data occupy the register, so each read leaves before the next one starts.
+        let read = nand.idle_latency(NandOp::Read, 1).0;
+        let end = |id| over.iter().find(|o: &&(OpId, Time)| o.0 == id).unwrap().1;
+        assert_eq!([end(2), end(3), end(4)], [1, 2, 3].map(|n| at + pause + n * read));
+        assert_eq!(end(0), nand.idle_latency(NandOp::Program, 1).0 + pause + 3 * read);
+        assert_eq!(end(5), end(0) + read);
+        assert_eq!(end(1), end(5) + nand.program.0);
+    }
+
     proptest! {
         #[test]
         fn everything_ends_once_and_no_plane_or_channel_is_used_twice_at_a_time(
             ops in prop::collection::vec((0u64..3_000_000_000, 0usize..5, 0u32..6), 1..120),
             channels in 1u32..4,
             registers in 1u64..3,
+            suspend in prop::option::of(0u64..2_000_000_000),
         ) {
             let classes = [OperationClass::Demand, OperationClass::Ahead, OperationClass::Move, OperationClass::Program, OperationClass::Erase];
-            let nand = slc(registers);
+            let suspend = suspend.map(Picos);
+            let nand = Nand { suspend_program: suspend, suspend_erase: suspend, ..slc(registers) };
             let mut machine = Channels::new(&nand, channels, 6);
             let all = (0..).zip(&ops).map(|(id, (time, class, plane))| (*time, id, classes[*class], *plane));
             let over = run(&mut machine, all.collect());

@@ -576,7 +576,7 @@ impl Device for NvmmMemory {
     }
 
     fn counts(&self) -> FlashCounts {
-        self.flash
+        FlashCounts { suspensions: self.channels.suspensions(), ..self.flash }
     }
 
     fn check(&self) -> Result<(), SimError> {
