@@ -164,7 +164,8 @@ impl FlatMemory {
             self.counts.destaged_by_reclaim += 1;
             left -= 1;
         }
-        let ticket = QueueTicket { remap: self.deliver_remap_batch(), ..written.ticket };
+        let mut ticket = written.ticket;
+        ticket.remap = self.deliver_remap_batch();
         Ok((ticket.remap > 0 || !self.flash.has_accepted(ticket)).then_some(ticket))
     }
 

@@ -58,6 +58,7 @@ impl WriteBuffer {
     }
 
     /// True if no store is under way.
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.used == 0 && self.outstanding.is_empty()
     }

@@ -110,6 +110,7 @@ impl Tasks {
     }
 
     /// True if no task exists.
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.all.len() == self.free.len()
     }

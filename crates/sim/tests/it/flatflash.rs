@@ -124,8 +124,10 @@ fn a_line_of_dram_takes_a_walk_at_most_beside_the_dram_itself() {
         let held = last(&preset, way, &options(false), &all);
         assert!((least..=most).contains(&held), "{way:?}: {held} of {least} to {most}");
         if way == AccessMode::Promote {
-            // The promotion has changed the page table entry, so the first access after it walks the page table.
-            let walk = preset.walk.0 as f64 / 1e3;
+            // The promotion has changed the page table entry, so the first access after it walks the page table. The
+            // page is in DRAM, so this is not the walk that finds a page at the drive.
+            let walk = preset.walk_dram.0 as f64 / 1e3;
+            assert!(walk < 100.0);
             assert!((least + walk..=most + walk).contains(&walked), "{walked}");
         }
     }
@@ -193,7 +195,8 @@ fn a_flush_takes_a_posted_store_for_each_line_and_a_read_behind_them() {
     // The line is written back to DRAM, then the page to the drive.
     let (least, most) = dram_bounds(&preset);
     let page = last(&preset, AccessMode::Page, &persistent, &[load(0), store(3), flush]);
-    assert!((12_100.0 + least - 1.0..=(12_100.0 + most) * 1.002).contains(&page), "a page: {page}");
+    // A durable page takes the drive's latency of a write, not the time of a promotion.
+    assert!((20_000.0 + least - 1.0..=(20_000.0 + most) * 1.002).contains(&page), "a page: {page}");
     let elsewhere = [load(0), store(3 + 64), flush];
     near(last(&preset, AccessMode::Page, &persistent, &elsewhere), 0.0, "no page of the region");
 }
@@ -425,7 +428,7 @@ fn on_a_table_larger_than_dram_flatflash_moves_fewest_pages_and_is_fastest() {
         assert!(result.flash.as_ref().unwrap().reads > 0 && result.latency.p99_ns > 0.0);
         assert!(result.cost.as_ref().unwrap().usd > 0.0);
         let count = |name: &str| result.counters[name].as_u64().unwrap();
-        let buffer = result.hit_ratios[3].lookups - result.hit_ratios[3].hits;
+        let buffer = result.hit_ratios[3].lookups - result.hit_ratios[3].hits - count("unread_pages");
         assert_eq!(buffer, result.flash.as_ref().unwrap().by_cause.host_reads);
         let bytes = count("pages_to_host") * 4096 + count("line_reads") * 64;
         assert_eq!(count("link_bytes_to_host"), bytes);
