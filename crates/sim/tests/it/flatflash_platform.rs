@@ -8,9 +8,9 @@ use deepram_trace::{Op, Request};
 
 use crate::flatflash::{counts, dram_bounds, last, load, options, preset, request, store};
 
-/// Longer than all of a test, and shorter than the millisecond between two requests of one thread.
+/// Longer than all of a test, and shorter than any access to the drive.
 const ONE: &str = "platform_epoch=1000s";
-const EACH: &str = "platform_epoch=10us";
+const EACH: &str = "platform_epoch=1us";
 
 /// Asserts that the last of the requests takes `expected` nanoseconds and an access to DRAM.
 fn takes(epoch: &str, cache: bool, all: &[Request], expected: f64, what: &str) {
@@ -85,10 +85,7 @@ fn every_load_is_what_was_stored_last_in_any_epoch() {
                 panic!("seed {seed}, {epoch}, cache {cache}: {error}");
             });
             let counts = memory.flat_counts();
-            // In one epoch no page has a second exception before it leaves the device buffer.
-            let moved = (counts.promotions > 0, counts.demotions > 0);
-            assert_eq!(moved, (epoch != ONE, epoch != ONE), "seed {seed}, {epoch}: {counts:?}");
-            assert!(counts.exceptions > 0);
+            assert!(counts.exceptions > 0 && counts.demotions > 0, "seed {seed}, {epoch}: {counts:?}");
         }
     }
 }
