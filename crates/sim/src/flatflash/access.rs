@@ -324,8 +324,7 @@ impl FlatMemory {
             // The rest of the line must come from the drive first.
             return Ok(false);
         }
-        let Some(LineRoute::Dram(frame)) =
-            self.look_aside.store(page, within).map_err(look_aside_error)?
+        let Some(LineRoute::Dram(frame)) = self.look_aside.store(page, within).map_err(look_aside_error)?
         else {
             return Ok(false);
         };

@@ -55,7 +55,11 @@ impl FlatMemory {
     /// Looks a page up in the device buffer, and begins to read it from flash if it is not there. Returns
     /// its frame, and whether it is still being filled; `None` if no frame can be taken. `counted` says
     /// whether the lookup has been counted.
-    pub(super) fn look_up(&mut self, page: u32, counted: &mut bool) -> Result<Option<(usize, bool)>, SimError> {
+    pub(super) fn look_up(
+        &mut self,
+        page: u32,
+        counted: &mut bool,
+    ) -> Result<Option<(usize, bool)>, SimError> {
         if let Some(buffer_frame) = self.buffer.find(page) {
             if !std::mem::replace(counted, true) {
                 self.counts.buffer_lookups += 1;
@@ -140,7 +144,11 @@ impl FlatMemory {
 
     /// Writes a dirty page to flash; a reclamation on the way also writes other dirty pages. Returns the
     /// claim to wait for if the page is not in the write queue yet.
-    pub(super) fn program(&mut self, page: u32, buffer_frame: usize) -> Result<Option<QueueTicket>, SimError> {
+    pub(super) fn program(
+        &mut self,
+        page: u32,
+        buffer_frame: usize,
+    ) -> Result<Option<QueueTicket>, SimError> {
         let table = &self.table;
         let at_drive = |page: u32| {
             let entry = table.get(page);

@@ -135,13 +135,8 @@ impl DriveFlash {
         let spare = (blocks - host_blocks).saturating_sub(reserve + 1);
         let share = u64::from(per_block) * (u64::from(host_blocks) + u64::from(spare / 2));
         let program = nand.idle_latency(NandOp::Program, 1).0;
-        let die = || Die {
-            blocks: fresh.clone(),
-            open: None,
-            submitted: 0,
-            done: 0,
-            waiting: VecDeque::new(),
-        };
+        let die =
+            || Die { blocks: fresh.clone(), open: None, submitted: 0, done: 0, waiting: VecDeque::new() };
         Ok(Self {
             read: nand.idle_latency(NandOp::Read, 1).0,
             program,
@@ -616,7 +611,9 @@ mod tests {
         run(&mut flash, &mut queue, first - 1);
         assert!(flash.accepted.is_empty());
         run(&mut flash, &mut queue, first);
-        assert!(matches!(flash.accepted.pop_front(), Some((Waiter::Task(2), 0))) && flash.accepted.is_empty());
+        assert!(
+            matches!(flash.accepted.pop_front(), Some((Waiter::Task(2), 0))) && flash.accepted.is_empty()
+        );
         // The next program's data crossed the channel while the array was busy.
         run(&mut flash, &mut queue, first + preset.nand.program.0);
         assert!(matches!(flash.accepted.pop_front(), Some((Waiter::Task(3), 0))));
