@@ -15,6 +15,8 @@ use crate::simulation_run::SimulationRun;
 pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
     "page_writes": "1", "1", "32"; "concurrent page writes of a request";
         "Linux submits the blocks of a journal transaction together";
+    "page_write": "16us", "20us", "20us"; "latency of a durable page write";
+        "the Z-SSD of section 3.3; flash of section 5.6";
     "flushed": "buffer", "flash", "flash"; "persistence point of the baselines' pages";
         "their drive's memory may be battery-backed, too";
     "nand.program": "300us", "1200us", "1200us"; "flash program time";
@@ -68,7 +70,7 @@ impl Assumptions {
         let files = &mut self.files;
         let clients = &mut self.clients;
         match key {
-            "page_writes" | "flushed" | "nand.program" => {
+            "page_writes" | "page_write" | "flushed" | "nand.program" => {
                 files.machine.push(format!("{key}={value}"));
                 clients.machine.push(format!("{key}={value}"));
             }
