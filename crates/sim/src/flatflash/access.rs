@@ -363,14 +363,13 @@ impl FlatMemory {
         self.counts.link_bytes_to_host += LINE_BYTES;
         let start = self.use_link(LinkDirection::ToHost, self.line_span);
         let end = start + self.preset.look_aside_lookup.0 + self.preset.line_read.0;
+        self.use_buffer(page, frame)?;
         if let LineKind::Store { .. } = task.kind {
             // The rest of a line of a page in flight, to which the store goes when it has arrived.
             task.kind = LineKind::Store { whole: true };
-            self.use_buffer(page, frame)?;
             return Ok(task.wait(Wait::At(end)));
         }
         self.loaded(task, end)?;
-        self.use_buffer(page, frame)?;
         Ok(Step::Done)
     }
 

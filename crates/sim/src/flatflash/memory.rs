@@ -59,11 +59,16 @@ impl FlatMemory {
             let line = first + within;
             let Some(dirty) = self.cpu.as_mut().and_then(|cpu| cpu.remove(line)) else { continue };
             self.counts.moved_lines += 1;
-            if let Some(shadow) = &mut self.shadow {
-                shadow.value = shadow.cpu.remove(&line).unwrap_or(0);
-            }
+            // The version in transfer belongs to another line.
+            let kept = self.shadow.as_mut().map(|shadow| {
+                let stored = shadow.cpu.remove(&line).unwrap_or(0);
+                std::mem::replace(&mut shadow.value, stored)
+            });
             if dirty {
                 self.access_dram(frame, within as u8, true);
+            }
+            if let (Some(shadow), Some(kept)) = (&mut self.shadow, kept) {
+                shadow.value = kept;
             }
         }
     }

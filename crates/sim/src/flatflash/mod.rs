@@ -59,8 +59,6 @@ mod shadow;
 mod task;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests;
 
 use deepram_core::units::Picos;
 use std::collections::{BTreeSet, HashMap};

@@ -251,7 +251,7 @@ impl FlatMemory {
         let entry = self.table.get(page);
         let frame = (entry != AT_DRIVE).then_some(entry & !MOVING);
         for line in lines {
-            // Copies in the processor's cache are updated.
+            // Copies in the processor's cache, or on their way from it, are updated.
             let cached = self.cpu.as_mut().is_some_and(|cpu| {
                 cpu.clean(line);
                 cpu.touch(line, false)
@@ -263,7 +263,7 @@ impl FlatMemory {
             if let Some(frame) = frame {
                 shadow.dram(frame, within, true);
             }
-            if cached {
+            if cached || self.evicted.contains(&line) {
                 shadow.cpu.insert(line, shadow.value);
             }
         }

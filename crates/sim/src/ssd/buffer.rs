@@ -6,7 +6,7 @@
 //!    needed.
 
 use super::operation::OperationSource;
-use super::parallel::{BufferedPage, PageRequest, ParallelEvent, ParallelSsd};
+use super::parallel::{BufferedPage, EventKind, PageRequest, ParallelEvent, ParallelSsd};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::host::Context;
@@ -35,7 +35,7 @@ impl ParallelSsd {
             let start = context.now().0.max(self.memory_free);
             let end = start + self.memory_ps(command.len);
             self.memory_free = end;
-            context.schedule(Picos(end), ParallelEvent::Answered(slot));
+            context.schedule(Picos(end), ParallelEvent(EventKind::Answered(slot)));
         }
         Ok(())
     }

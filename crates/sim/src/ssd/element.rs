@@ -17,9 +17,9 @@
 use deepram_core::BlockId;
 use deepram_core::ftl::{BlockInfo, BlockState, Blocks, Greedy, PageMap, TieBreak, VictimPolicy, any_block};
 
-use super::planes::{NONE, block_error, erases};
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
+use crate::flash_array::blocks::{NONE, block_error, erases};
 
 /// The geometry of an element, and the times of its operations.
 #[derive(Debug, Clone, Copy)]

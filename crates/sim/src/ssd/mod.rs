@@ -2,12 +2,10 @@
 //! of channels, packages, dies and planes comparable with MQSim.
 
 mod buffer;
-mod bus_scheduler;
 pub(crate) mod element;
 mod operation;
 mod options;
 mod parallel;
-mod planes;
 mod precondition;
 mod reclaim;
 pub(crate) mod serial;

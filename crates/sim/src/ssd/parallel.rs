@@ -7,14 +7,10 @@
 //!
 //! 1. A logical page belongs to one plane, given by the spread; within the plane it goes to the host
 //!    frontier (`planes`). A partial write reads the rest of the page first.
-//! 2. A bus makes one transfer at a time. When it is free, data that wait in registers go first, then
-//!    commands, targets in turn (commands first if the options say so).
-//! 3. A target is a die, or a package if not all of its dies work at once. An idle target accepts
-//!    commands: one for each die that may work, for as many planes as have pages of the same number
-//!    waiting. The dies' commands follow one another on the bus, their array operations overlap. With
-//!    two registers per plane, data move while the array works on the next page. Reads go before
-//!    programs, programs before erases; mapping before host before reclamation.
-//! 4. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
+//! 2. Channels, dies and planes are a [`Channels`], in which data that wait in registers go before
+//!    commands (after them if the options say so), and the targets of a bus take turns. A target is a
+//!    die, or a package if not all of its dies work at once.
+//! 3. Reclamation of a plane starts when a frontier's block is full and too few blocks are free. Host
 //!    writes to a plane wait while fewer blocks than the reserve are free.
 
 use deepram_core::units::{Bytes, Picos};
@@ -25,30 +21,28 @@ use deepram_core::ftl::{MappingCache, PageMap};
 use deepram_media::{ReclaimTiming, Ssd, VictimChoice};
 use deepram_trace::Op;
 
-use super::bus_scheduler::{BusScheduler, BusShape};
 use super::operation::{OperationSource, Operations};
 use super::options::SsdOptions;
-use super::planes::{FrontierUse, NONE, Planes};
 use super::serial::checked_u32;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
+use crate::flash_array::blocks::{FrontierUse, NONE, PageAddress, Planes};
+use crate::flash_array::{ChannelEvent, Channels, DataOut, Notice, Rules, Shape};
 use crate::host::{Command, Context, Device, Slot};
 use deepram_trace::workload::Rng;
 
 /// An event of the drive.
 #[derive(Debug, Clone, Copy)]
-pub enum ParallelEvent {
+pub struct ParallelEvent(pub(super) EventKind);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum EventKind {
     /// The data of a host's write, or a command without data, have been received.
     Received(Slot),
     /// A command's data have been sent, or its write-buffer access is complete.
     Answered(Slot),
-    /// A bus transfer that others wait for has ended.
-    BusFree(u32),
-    /// The array work of a group has ended, if its generation is still this one.
-    ArrayDone(u32, u32),
-    /// The data transfer of a read has ended.
-    TransferDone(u32),
+    Array(ChannelEvent),
 }
 
 pub(super) const MAPPING: u32 = 1 << 31;
@@ -136,7 +130,9 @@ pub struct ParallelSsd {
     pub(super) waiting_jobs: Vec<(PageRequest, u32)>,
     pub(super) waiting_spare: Vec<u32>,
     pub(super) operations: Operations,
-    pub(super) bus: BusScheduler,
+    pub(super) array: Channels,
+    /// A spare buffer for notices of the array.
+    notices: Vec<Notice>,
     pub(super) jobs: Vec<CommandProgress>,
     pub(super) buffer: HashMap<u32, BufferedPage, Build>,
     pub(super) buffer_sectors: u64,
@@ -239,6 +235,25 @@ impl ParallelSsd {
         planes_of.open_frontiers();
         let directory = vec![NONE; mapping.as_ref().map_or(0, |mapping| mapping.pages() as usize)];
         let count = planes as usize * blocks as usize;
+        let shape = Shape {
+            channels,
+            targets_per_channel: ways * dies / dies_per_target,
+            dies_per_target,
+            units: if dies_per_target == 1 { 1 } else { units },
+            planes_per_die,
+            registers,
+        };
+        let rules = Rules {
+            data_out: if options.commands_first { DataOut::Last } else { DataOut::First },
+            turns: true,
+            pipelined: true,
+            moves_before_programs: false,
+            moves_first: options.reclaim_first,
+            suspend_program: nand.suspend_program.filter(|_| options.suspend_programs).map(|time| time.0),
+            suspend_erase: nand.suspend_erase.filter(|_| options.suspend_erases).map(|time| time.0),
+            die_queue: options.die_queue,
+            transfer_notices: false,
+        };
         let mut machine = Self {
             order: super::translation::spread_order(ssd.spread, [channels, ways, dies, planes_per_die]),
             urgent_below: ssd
@@ -254,18 +269,9 @@ impl ParallelSsd {
             waiting_jobs: Vec::new(),
             waiting_spare: Vec::new(),
             directory,
-            operations: Operations::new(planes, planes_per_die, dies_per_target, pages),
-            bus: BusScheduler::new(
-                nand,
-                BusShape {
-                    buses: channels,
-                    targets_per_bus: ways * dies / dies_per_target,
-                    dies_per_target,
-                    units: if dies_per_target == 1 { 1 } else { units },
-                    registers,
-                    planes_per_die,
-                },
-            ),
+            operations: Operations::default(),
+            array: Channels::with(nand, shape, rules),
+            notices: Vec::new(),
             jobs: Vec::new(),
             buffer: HashMap::default(),
             buffer_sectors: 0,
@@ -302,6 +308,7 @@ impl ParallelSsd {
         };
         machine.store_mapping()?;
         super::precondition::apply(&mut machine, seed)?;
+        (0..planes).for_each(|plane| machine.note_urgency(plane));
         Ok(machine)
     }
 
@@ -309,7 +316,7 @@ impl ParallelSsd {
     fn store_mapping(&mut self) -> Result<(), SimError> {
         for page in 0..self.directory.len() as u32 {
             let plane = self.plane_of_page(page);
-            let Some((address, _)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
+            let Some((address, _)) = self.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
                 return Err(SimError::Full {
                     time_ps: 0,
                     what: "flash has no room for the mapping table".into(),
@@ -343,7 +350,7 @@ impl ParallelSsd {
     /// Busy times of the buses and of the arrays, each summed.
     #[must_use]
     pub fn busy_times(&self) -> (Picos, Picos) {
-        (Picos(self.bus.bus_busy_ps), Picos(self.bus.array_busy_ps))
+        (Picos(self.array.bus_busy()), Picos(self.array.array_busy()))
     }
 
     /// Addressable logical pages.
@@ -377,6 +384,69 @@ impl ParallelSsd {
         sectors.count_ones() * self.sector as u32
     }
 
+    /// Queues an operation at the array.
+    pub(super) fn enqueue(
+        &mut self,
+        number: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let operation = self.operations.get(number).for_array(self.planes.pages);
+        self.array.submit_operation(number, operation, context.now().0);
+        self.schedule_array(context);
+        Ok(())
+    }
+
+    /// Schedules the array's events.
+    pub(super) fn schedule_array(&mut self, context: &mut Context<ParallelEvent>) {
+        for (time, event) in self.array.events.drain(..) {
+            context.schedule(Picos(time), ParallelEvent(EventKind::Array(event)));
+        }
+    }
+
+    /// Handles an event of the array, and what depends on the operations that it completes.
+    fn array_event(
+        &mut self,
+        event: ChannelEvent,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        let now = context.now().0;
+        self.array.advance(event, now);
+        self.schedule_array(context);
+        let mut notices = std::mem::take(&mut self.notices);
+        std::mem::swap(&mut notices, &mut self.array.notices);
+        for notice in notices.drain(..) {
+            if let Notice::Done(number) = notice {
+                self.finish(number, context)?;
+            }
+        }
+        self.notices = notices;
+        self.array.settle(now);
+        self.schedule_array(context);
+        Ok(())
+    }
+
+    /// Allocates a page, as [`Planes::allocate`] does, and tells the array if the plane then has nearly
+    /// no free block.
+    pub(super) fn allocate(
+        &mut self,
+        plane: u32,
+        purpose: FrontierUse,
+        key: u32,
+    ) -> Option<(PageAddress, bool)> {
+        let allocated = self.planes.allocate(plane, purpose, key);
+        self.note_urgency(plane);
+        allocated
+    }
+
+    /// Tells the array whether a plane of the target has nearly no free block.
+    pub(super) fn note_urgency(&mut self, plane: u32) {
+        if self.planes.lowest() < self.urgent_below {
+            let urgent = |plane| self.planes.free(plane) < self.urgent_below;
+            let urgent = self.array.planes_of_target(plane).any(urgent);
+            self.array.set_urgent(plane, urgent);
+        }
+    }
+
     /// Completes a page of a command, and the command with its last page.
     pub(super) fn page_done(
         &mut self,
@@ -393,7 +463,7 @@ impl ParallelSsd {
             let start = context.now().0.max(self.link_out_free);
             let end = start + self.link_ps(command.len);
             self.link_out_free = end;
-            context.schedule(Picos(end + self.ssd.link.latency.0), ParallelEvent::Answered(slot));
+            context.schedule(Picos(end + self.ssd.link.latency.0), ParallelEvent(EventKind::Answered(slot)));
         } else {
             context.complete(slot);
         }
@@ -530,25 +600,30 @@ impl Device for ParallelSsd {
         if time == context.now().0 {
             return self.received(slot, context);
         }
-        context.schedule(Picos(time), ParallelEvent::Received(slot));
+        context.schedule(Picos(time), ParallelEvent(EventKind::Received(slot)));
         Ok(())
     }
 
     fn handle(&mut self, event: ParallelEvent, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
-        match event {
-            ParallelEvent::Received(slot) => self.received(slot, context),
-            ParallelEvent::Answered(slot) => {
+        match event.0 {
+            EventKind::Received(slot) => self.received(slot, context),
+            EventKind::Answered(slot) => {
                 context.complete(slot);
                 Ok(())
             }
-            ParallelEvent::BusFree(bus) => self.bus_free(bus, context),
-            ParallelEvent::ArrayDone(group, work) => self.array_done(group, work, context),
-            ParallelEvent::TransferDone(number) => self.data_out(number, context),
+            EventKind::Array(event) => self.array_event(event, context),
         }
     }
 
     fn counts(&self) -> FlashCounts {
-        self.counts
+        let array = self.array.counts();
+        FlashCounts {
+            multi_plane: array.multi_plane,
+            multi_plane_reads: array.multi_plane_reads,
+            multi_plane_programs: array.multi_plane_programs,
+            suspensions: array.suspensions,
+            ..self.counts
+        }
     }
 
     fn check(&self) -> Result<(), SimError> {

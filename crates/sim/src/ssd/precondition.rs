@@ -11,8 +11,8 @@
 
 use super::options::Precondition;
 use super::parallel::{MappingEntry, ParallelSsd};
-use super::planes::FrontierUse;
 use crate::error::SimError;
+use crate::flash_array::blocks::FrontierUse;
 use deepram_trace::workload::Rng;
 
 /// Shares of blocks with 0 to `pages` live pages in the steady state at utilisation `rho`.

@@ -4,9 +4,9 @@ use deepram_media::NandOp;
 
 use super::operation::{Operation, OperationSource};
 use super::parallel::{MAPPING, MappingEntry, ParallelEvent, ParallelSsd, full_error};
-use super::planes::{FrontierUse, NONE};
 use crate::error::SimError;
 use crate::flash::law;
+use crate::flash_array::blocks::{FrontierUse, NONE};
 use crate::host::Context;
 
 impl ParallelSsd {
@@ -18,7 +18,7 @@ impl ParallelSsd {
     ) -> Result<(), SimError> {
         let plane = self.plane_of_page(page);
         let old = self.directory[page as usize];
-        let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
+        let Some((address, full)) = self.allocate(plane, FrontierUse::Mapping, MAPPING | page) else {
             return Err(full_error(context.now().0, plane));
         };
         self.planes.invalidate(old)?;
@@ -129,7 +129,7 @@ impl ParallelSsd {
         }
         let key = self.planes.stored_key(from);
         let plane = operation.address.plane;
-        let Some((to, full)) = self.planes.allocate(plane, FrontierUse::Move, key) else {
+        let Some((to, full)) = self.allocate(plane, FrontierUse::Move, key) else {
             return Err(full_error(context.now().0, plane));
         };
         self.planes.invalidate(from)?;
@@ -165,6 +165,7 @@ impl ParallelSsd {
         let block = operation.key;
         let plane = operation.address.plane;
         self.planes.erase(block)?;
+        self.note_urgency(plane);
         if self.ssd.static_wear_levelling && self.planes.reclaiming(plane) == 0 {
             let delta = self.ssd.wear_delta.unwrap_or(100).min(u64::from(u32::MAX)) as u32;
             if let Some(cold) = self.planes.wear_victim(plane, delta) {

@@ -6,8 +6,8 @@ use deepram_media::{AllocationOrder, NandOp};
 
 use super::operation::{Operation, OperationSource};
 use super::parallel::{MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error};
-use super::planes::{FrontierUse, NONE};
 use crate::error::SimError;
+use crate::flash_array::blocks::{FrontierUse, NONE};
 use crate::host::Context;
 
 /// The planes of consecutive logical pages, over one round of all planes. Of channels (C), packages (W),
@@ -138,7 +138,7 @@ impl ParallelSsd {
             return self.page_done(job.slot, context);
         } else {
             let plane = self.plane_of_page(job.logical);
-            let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Host, job.logical) else {
+            let Some((address, full)) = self.allocate(plane, FrontierUse::Host, job.logical) else {
                 return Err(full_error(context.now().0, plane));
             };
             self.planes.programmed(address)?;
@@ -184,7 +184,7 @@ impl ParallelSsd {
         plane: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let Some((address, full)) = self.planes.allocate(plane, FrontierUse::Host, job.logical) else {
+        let Some((address, full)) = self.allocate(plane, FrontierUse::Host, job.logical) else {
             return Err(full_error(context.now().0, plane));
         };
         let MappingEntry { physical: old, sectors: before, window } = self.map.get(job.logical);
@@ -253,8 +253,8 @@ impl ParallelSsd {
             }
             OperationSource::Merge => {
                 self.counts.merge_reads += 1;
-                self.operations.get_mut(operation.owner).blocked = false;
-                self.wake(operation.owner, context);
+                self.array.wake(operation.owner, context.now().0);
+                self.schedule_array(context);
             }
             OperationSource::Mapping => {
                 self.counts.mapping_reads += 1;
@@ -294,6 +294,7 @@ impl ParallelSsd {
             }
             OperationSource::Buffer => {
                 self.counts.host_programs += 1;
+                self.release_buffer(operation.owner);
                 self.destaged(operation.key, context)
             }
             OperationSource::Host | OperationSource::Merge => {

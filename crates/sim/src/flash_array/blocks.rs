@@ -358,7 +358,7 @@ impl Planes {
 
 /// Erases of a block: one before each use except the first, and one when it became free again or was
 /// retired.
-pub(super) fn erases(info: &BlockInfo) -> u32 {
+pub(crate) fn erases(info: &BlockInfo) -> u32 {
     if matches!(info.state, BlockState::Free | BlockState::Retired) {
         info.uses
     } else {
@@ -367,6 +367,6 @@ pub(super) fn erases(info: &BlockInfo) -> u32 {
 }
 
 /// The error of a block operation that core refuses: the drive violates the block's state machine.
-pub(super) fn block_error(error: BlocksError) -> SimError {
+pub(crate) fn block_error(error: BlocksError) -> SimError {
     SimError::Conservation { law: "a block is changed as its state allows", found: error.to_string() }
 }
