@@ -90,8 +90,8 @@ pub struct ClaimResult {
     pub driver: Option<Driver>,
     /// How the claim is read, and assumptions behind our value.
     pub note: String,
-    /// Digests of the experiment's runs. Not in a record.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Digests of the experiment's runs. Empty in a record.
+    #[serde(default)]
     pub runs: Vec<String>,
 }
 

@@ -237,8 +237,8 @@ pub struct RangeEnd {
     pub value: String,
     /// All metrics.
     pub metrics: Metrics,
-    /// Digests of the runs. Not in a record.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Digests of the runs. Empty in a record.
+    #[serde(default)]
     pub runs: Vec<String>,
 }
 
@@ -297,8 +297,8 @@ pub struct Driver {
     pub verdict: Verdict,
     /// Relative distance with the parameter at that end.
     pub difference: Option<f64>,
-    /// Digests of the runs at that end. Not in a record.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Digests of the runs at that end. Empty in a record.
+    #[serde(default)]
     pub runs: Vec<String>,
 }
 
