@@ -93,7 +93,7 @@ fn device(latency_us: f64) -> Vec<String> {
     let faster = BASE_US / latency_us;
     vec![
         format!("nand.read={}ps", (9_760_000.0 / faster).round()),
-        format!("nand.program={}ns", (1_200_000.0 / faster).round()),
+        format!("nand.program={}ns", (246_000.0 / faster).round()),
         format!("nand.suspend_program={}ns", (20_000.0 / faster).round()),
         format!("nand.bus_rate={}MT/s", (400.0 * faster).round()),
         format!("page_write={latency_us}us"),

@@ -27,7 +27,7 @@ const NAMED: u64 = 1024 * GIB;
 /// Number of threads. The paper says "multiple"; its machine has this many cores.
 pub(super) const THREADS: u32 = 24;
 /// Divisor of the paper's sizes.
-pub(super) const SCALE: u64 = 64;
+pub(super) const SCALE: u64 = 128;
 /// Size of a word of the table, in bytes.
 const WORD: u64 = 8;
 /// Sizes of the SSD-Cache (device buffer), as multiples of 0.125 % of the drive.
@@ -62,7 +62,7 @@ impl Extent {
             drives: &DRIVES[2..],
             times: &[],
             others: &[],
-            scale: settings.pick(512, 2048),
+            scale: settings.pick(1024, 2048),
             threads: THREADS,
         }
     }

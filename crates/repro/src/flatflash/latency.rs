@@ -22,7 +22,7 @@ const PAGES: u64 = 2_000_000;
 /// Drive sizes, 32 GB to 1 TB.
 const DRIVES: [u64; 6] = [32 * GIB, 64 * GIB, 128 * GIB, 256 * GIB, 512 * GIB, 1024 * GIB];
 /// Divisor of the paper's sizes.
-pub(super) const SCALE: u64 = 32;
+pub(super) const SCALE: u64 = 64;
 /// Drive sizes in the sensitivity study.
 const ENDS: [u64; 2] = [32 * GIB, 1024 * GIB];
 pub(super) const PATTERNS: [&str; 2] = ["random", "sequential"];
@@ -50,14 +50,13 @@ pub(super) struct Extent {
 
 impl Extent {
     fn new(settings: &Settings) -> Self {
-        let small = Self { by_lines: &ENDS, ..Self::for_sensitivity(settings) };
+        let small = Self { by_lines: &ENDS, ..Self::for_sensitivity() };
         settings.pick(Self { drives: &DRIVES, scale: SCALE, ..small }, small)
     }
 
     /// The size used by the sensitivity study.
-    pub(super) fn for_sensitivity(settings: &Settings) -> Self {
-        let scale = settings.pick(256, 512);
-        Self { drives: &ENDS, by_lines: &[], scale, stores: 0.0, warm_up: WarmUp::Pages }
+    pub(super) fn for_sensitivity() -> Self {
+        Self { drives: &ENDS, by_lines: &[], scale: 512, stores: 0.0, warm_up: WarmUp::Pages }
     }
 
     /// The largest drive alone.

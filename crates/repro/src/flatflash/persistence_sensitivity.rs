@@ -19,8 +19,8 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
         "the Z-SSD of section 3.3; flash of section 5.6";
     "flushed": "buffer", "flash", "flash"; "persistence point of the baselines' pages";
         "their drive's memory may be battery-backed, too";
-    "nand.program": "300us", "1200us", "1200us"; "flash program time";
-        "planes of a die in parallel; the drive's data sheet reports more writes than 126 dies of one plane give";
+    "nand.program": "16us", "246us", "1200us"; "flash program time";
+        "the Z-SSD's write latency, section 3.3; a part that programs one page at once";
     "fs.fence": "once", "once", "each"; "write-verify reads per change written by line";
         "one behind each structure";
     "fs.batch": "1", "1", "16"; "changes made durable together"; "a journal transaction holds many";

@@ -64,7 +64,7 @@ fn at(epoch: &str, run: &str) -> String {
 /// The studies' runs on `machines` that the comparisons need, with an epoch.
 fn runs(context: RunContext<'_>, epoch: &str) -> Result<Vec<SimulationRun>, ReproError> {
     let settings = context.settings;
-    let mut all = latency::runs(context, latency::Extent::for_sensitivity(settings))?;
+    let mut all = latency::runs(context, latency::Extent::for_sensitivity())?;
     all.extend(gups::runs(context, gups::Extent::for_sensitivity(settings))?);
     all.extend(redis::runs(context, redis::Extent::for_sensitivity(settings))?);
     let needed: Vec<String> = PATTERNS

@@ -46,7 +46,7 @@ impl Extent {
 
     /// The size used by the sensitivity study.
     pub(super) fn for_sensitivity(settings: &Settings) -> Self {
-        Self { sets: &ENDS, scale: settings.pick(512, 8192), threads: CLIENTS, theta: 0.99 }
+        Self { sets: &ENDS, scale: settings.pick(1024, 8192), threads: CLIENTS, theta: 0.99 }
     }
 
     /// Measured operations: for each page of DRAM as many as in the paper.

@@ -34,7 +34,8 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
     "walk": "0.05us", "0.7us", "0.7us"; "time of a page-table walk"; "a walk served by the processor's caches";
     "all.nand.read": "1us", "9.76us", "89.76us"; "flash array read time";
         "the fastest devices of Figure 14; a read of 100 us";
-    "all.nand.program": "16us", "1200us", "1200us"; "flash program time"; "the Z-SSD's write latency, section 3.3";
+    "all.nand.program": "16us", "246us", "1200us"; "flash program time";
+        "the Z-SSD's write latency, section 3.3; a part that programs one page at once";
     "all.nand.suspend_program": "1us", "20us", "10ms"; "time to suspend a program for a read";
         "nearly none; a device that cannot suspend";
     "all.hit_policy": "hit", "hit", "frequency"; "effect of a hit on a page's RRIP interval";
@@ -95,7 +96,7 @@ impl Assumptions {
     fn new(settings: &Settings) -> Self {
         Self {
             base: MachineConfig::default(),
-            latency: latency::Extent::for_sensitivity(settings),
+            latency: latency::Extent::for_sensitivity(),
             gups: gups::Extent::for_sensitivity(settings),
             graph: graph::Extent::for_sensitivity(settings),
             redis: redis::Extent::for_sensitivity(settings),
