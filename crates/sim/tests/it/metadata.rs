@@ -7,6 +7,9 @@ use deepram_trace::{ObjectPlacement, TraceError, Workload};
 
 const SYSTEMS: [System; 3] = [System::FlatFlash, System::UnifiedMMap, System::TraditionalStack];
 
+/// Time in which a page is durable, microseconds: the drive's latency.
+const PAGE: f64 = 20.0;
+
 fn simulate(system: System, spec: &str, warm_up: u64, overrides: &[&str]) -> RunResult {
     let mut config = SystemConfig::new(system);
     config.preset = "p3700-32gib".into();
@@ -40,10 +43,10 @@ fn near(found: f64, expected: f64, share: f64, what: &str) {
 #[test]
 fn a_create_takes_its_blocks_one_after_the_other_or_its_lines_and_a_read_behind_each_structure() {
     // The tolerance covers the drive's occasional messages about moved pages.
-    near(create(System::UnifiedMMap, "ext4", "block", &[]), 7.0 * 12.1, 0.003, "EXT4's seven blocks");
-    near(create(System::UnifiedMMap, "xfs", "block", &[]), 12.1, 0.003, "a record of XFS's log");
+    near(create(System::UnifiedMMap, "ext4", "block", &[]), 7.0 * PAGE, 0.003, "EXT4's seven blocks");
+    near(create(System::UnifiedMMap, "xfs", "block", &[]), PAGE, 0.003, "a record of XFS's log");
     // Two leaves, a root and four nodes of 16 KiB; three super blocks.
-    near(create(System::UnifiedMMap, "btrfs", "block", &[]), (28.0 + 3.0) * 12.1, 0.003, "BtrFS's blocks");
+    near(create(System::UnifiedMMap, "btrfs", "block", &[]), (28.0 + 3.0) * PAGE, 0.003, "BtrFS's blocks");
     // Ten lines of five structures; the lines go through the processor's cache.
     near(create(System::FlatFlash, "ext4", "byte", &[]), 10.0 * 0.6 + 5.0 * 4.8, 0.02, "EXT4's lines");
     near(create(System::FlatFlash, "xfs", "byte", &[]), 11.0 * 0.6 + 7.0 * 4.8, 0.02, "XFS's lines");
@@ -55,12 +58,12 @@ fn the_stack_adds_its_software_to_each_request_and_blocks_of_one_may_go_together
     let preset: Hierarchy = Registry::builtin().unwrap().get_with("hierarchy.p3700-32gib", &no_wait).unwrap();
     let path = preset.software.path().0 as f64 / 1e6;
     let stack = create(System::TraditionalStack, "ext4", "block", &no_wait);
-    let added = stack - 7.0 * 12.1;
+    let added = stack - 7.0 * PAGE;
     // A create makes two requests. A write takes no page fault, so it takes less than the whole software path.
     assert!((1.0 * path..=2.0 * path).contains(&added), "{added} us of {path}");
     let together = create(System::UnifiedMMap, "ext4", "block", &["page_writes=32"]);
     let link = preset.link.occupancy(deepram_media::Bytes(4096)).0 as f64 / 1e6;
-    assert!((2.0 * 12.1..=2.0 * 12.1 + 7.0 * link).contains(&together), "{together} us, link {link}");
+    assert!((2.0 * PAGE..=2.0 * PAGE + 7.0 * link).contains(&together), "{together} us, link {link}");
 }
 
 #[test]

@@ -18,6 +18,10 @@
 //!    one batch (lazy remap). Until then no block that holds an old place is erased, since that place
 //!    would refer to another page.
 
+mod operations;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, VecDeque};
 
 use deepram_core::ftl::blocks::{BlockInfo, BlockState, Blocks};
@@ -26,12 +30,16 @@ use deepram_core::ftl::victim::{Greedy, VictimPolicy, any_block};
 use deepram_core::units::BlockId;
 use deepram_media::{Hierarchy, NandOp};
 
+pub(super) use operations::QueueTicket;
+
+use operations::FlashOperation;
+
 use super::shadow::Shadow;
 use super::task::Waiter;
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
-use crate::flash_array::{ChannelEvent, Channels, Notice, OpId, OperationClass};
+use crate::flash_array::{Channels, OpId, OperationClass};
 
 /// The map entry of a page never written: the page lies at its home place.
 const UNMOVED: u32 = u32::MAX;
@@ -44,18 +52,12 @@ struct Die {
     /// Pages written and programmed so far, those of reclamation excluded.
     written: u64,
     programmed: u64,
+    /// Blocks that are free, or open again, and whose erase is not over.
+    erasing: u32,
+    /// Programs that wait for the erase of the open block.
+    held: Vec<OpId>,
     /// Waiting writes, in the order of their claims.
     waiting: VecDeque<(QueueTicket, Waiter)>,
-}
-
-/// The claim of a write to a place in the write queue of its die.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct QueueTicket {
-    die: usize,
-    /// The number of programmed pages with which the write is in the queue.
-    target: u64,
-    /// Time for which the host applies a remap batch meanwhile.
-    pub(super) remap: Time,
 }
 
 /// The outcome of a page write.
@@ -65,18 +67,6 @@ pub(super) struct ProgramOutcome {
     pub(super) spare: (usize, u32),
 }
 
-/// An operation of the array.
-#[derive(Debug, Clone, Copy)]
-enum FlashOperation {
-    /// Reads a page into the device buffer.
-    Read(u32),
-    /// Reads a page that reclamation moves, and programs it then.
-    MoveRead(usize),
-    MoveProgram(usize),
-    Program(usize),
-    Erase(usize),
-}
-
 /// The drive's flash and its translation layer.
 pub(super) struct DriveFlash {
     /// Times that the operations take alone.
@@ -84,6 +74,7 @@ pub(super) struct DriveFlash {
     program: Time,
     erase: Time,
     pub(super) array: Channels,
+    page_bytes: u32,
     operations: Vec<FlashOperation>,
     free: Vec<OpId>,
     dies: Vec<Die>,
@@ -146,12 +137,15 @@ impl DriveFlash {
             backlog: 0,
             written: 0,
             programmed: 0,
+            erasing: 0,
+            held: Vec::new(),
             waiting: VecDeque::new(),
         };
         Ok(Self {
             read: nand.idle_latency(NandOp::Read, 1).0,
             program,
             erase: nand.idle_latency(NandOp::Erase, 1).0,
+            page_bytes: nand.page.0 as u32,
             array: Channels::new(nand, preset.channels as u32, dies as u32),
             operations: Vec::new(),
             free: Vec::new(),
@@ -223,99 +217,6 @@ impl DriveFlash {
         let (die, block, slot) = self.split(place);
         (block.0 < self.host_blocks)
             .then(|| (block.0 * self.per_block + slot) * self.dies.len() as u32 + die as u32)
-    }
-
-    fn submit(&mut self, operation: FlashOperation, class: OperationClass, die: usize, now: Time) {
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.operations[id as usize] = operation;
-                id
-            }
-            None => {
-                self.operations.push(operation);
-                (self.operations.len() - 1) as OpId
-            }
-        };
-        self.array.submit(id, class, die as u32, now);
-        self.take_notices(now);
-    }
-
-    /// Submits a background operation of a die.
-    fn submit_background(&mut self, operation: FlashOperation, class: OperationClass, die: usize, now: Time) {
-        self.dies[die].backlog += self.work_of(operation);
-        self.submit(operation, class, die, now);
-    }
-
-    /// Time that an operation takes alone.
-    fn work_of(&self, operation: FlashOperation) -> Time {
-        match operation {
-            FlashOperation::Read(_) | FlashOperation::MoveRead(_) => self.read,
-            FlashOperation::MoveProgram(_) | FlashOperation::Program(_) => self.program,
-            FlashOperation::Erase(_) => self.erase,
-        }
-    }
-
-    /// Begins to read a page; it is among [`DriveFlash::pages_read`] when it is in the device buffer.
-    pub(super) fn read(&mut self, page: u32, now: Time) {
-        self.counts.host_reads += 1;
-        let (die, ..) = self.split(self.place(page));
-        self.submit(FlashOperation::Read(page), OperationClass::Demand, die, now);
-    }
-
-    /// Handles an event of the array that is due.
-    pub(super) fn handle(&mut self, event: ChannelEvent, now: Time) {
-        self.array.handle(event, now);
-        self.take_notices(now);
-    }
-
-    fn take_notices(&mut self, now: Time) {
-        while !self.array.notices.is_empty() {
-            let Notice::Done(id) = self.array.notices.remove(0) else { continue };
-            let operation = self.operations[id as usize];
-            self.free.push(id);
-            let die = match operation {
-                FlashOperation::Read(page) => {
-                    self.pages_read.push_back(page);
-                    continue;
-                }
-                FlashOperation::MoveRead(die) => {
-                    // Its program is in the backlog since the block was picked.
-                    let program = FlashOperation::MoveProgram(die);
-                    self.submit(program, OperationClass::Program, die, now);
-                    die
-                }
-                FlashOperation::Program(die) => {
-                    self.dies[die].programmed += 1;
-                    die
-                }
-                FlashOperation::MoveProgram(die) | FlashOperation::Erase(die) => die,
-            };
-            let work = self.work_of(operation);
-            let die = &mut self.dies[die];
-            die.backlog -= work;
-            while let Some((ticket, waiter)) = die.waiting.front().copied()
-                && ticket.target <= die.programmed
-            {
-                die.waiting.pop_front();
-                self.accepted.push_back((waiter, ticket.remap));
-            }
-        }
-    }
-
-    /// True if the queue has accepted the write.
-    pub(super) fn has_accepted(&self, ticket: QueueTicket) -> bool {
-        self.dies[ticket.die].programmed >= ticket.target
-    }
-
-    /// Has `waiter` wait for a claim. Returns false if the queue has accepted the page already.
-    pub(super) fn wait(&mut self, ticket: QueueTicket, waiter: Waiter) -> bool {
-        let waits = !self.has_accepted(ticket);
-        if waits {
-            let die = &mut self.dies[ticket.die];
-            let place = die.waiting.partition_point(|(other, _)| other.target <= ticket.target);
-            die.waiting.insert(place, (ticket, waiter));
-        }
-        waits
     }
 
     /// Writes a page from a frame of the device buffer, at `now`.
@@ -495,6 +396,7 @@ impl DriveFlash {
         }
         for block in self.dies[at].blocks.release_dead() {
             self.counts.erases += 1;
+            self.dies[at].erasing += 1;
             self.submit_background(FlashOperation::Erase(at), OperationClass::Erase, at, now);
             if let Some(shadow) = shadow {
                 for slot in 0..self.per_block {
@@ -546,161 +448,4 @@ impl DriveFlash {
 
 fn block_error(error: impl std::fmt::Display) -> SimError {
     SimError::Conservation { law: "blocks are used as their states allow", found: error.to_string() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::EventQueue;
-    use deepram_core::units::Picos;
-    use deepram_media::Registry;
-
-    /// One die of 8 blocks.
-    fn flash(suspend: &str) -> (Hierarchy, DriveFlash) {
-        let registry = Registry::builtin().unwrap();
-        let overrides = [
-            "channels=1",
-            "packages_per_channel=1",
-            "nand.planes=1",
-            "nand.blocks_per_plane=8",
-            "nand.pages_per_block=4",
-            "over_provisioning=50%",
-            "write_queue=2",
-            suspend,
-        ];
-        let preset: Hierarchy = registry.get_with("hierarchy.p3700", &overrides).unwrap();
-        let flash = DriveFlash::new(&preset, false).unwrap();
-        (preset, flash)
-    }
-
-    /// Runs the array's events up to `until`; returns the time at which each page read came.
-    fn run(flash: &mut DriveFlash, queue: &mut EventQueue<ChannelEvent>, until: Time) -> Vec<(u32, Time)> {
-        let mut read = Vec::new();
-        loop {
-            for (time, event) in flash.array.events.drain(..) {
-                queue.push(Picos(time), event);
-            }
-            read.extend(flash.pages_read.drain(..).map(|page| (page, queue.now().0)));
-            if queue.peek().is_none_or(|time| time.0 > until) {
-                return read;
-            }
-            if let Some((now, event)) = queue.pop() {
-                flash.handle(event, now.0);
-            }
-        }
-    }
-
-    const END: Time = 1 << 60;
-
-    #[test]
-    fn a_read_waits_for_a_program_or_its_suspension_and_not_for_one_that_is_over() {
-        for (suspend, pause) in [("nand.suspend_program=20us", 20_000_000), ("nand.suspend_program=1s", 0)] {
-            let (preset, mut flash) = flash(suspend);
-            let mut queue = EventQueue::new();
-            let read = preset.nand.idle_latency(NandOp::Read, 1).0;
-            let program = preset.nand.idle_latency(NandOp::Program, 1).0;
-            assert_eq!(read, 20_000_000);
-            let reads_at = |flash: &mut DriveFlash, queue: &mut EventQueue<ChannelEvent>, now| {
-                assert_eq!(run(flash, queue, now), []);
-                flash.read(0, now);
-                run(flash, queue, now + 3 * program)[0].1
-            };
-            assert_eq!(reads_at(&mut flash, &mut queue, 5), 5 + read);
-            let now = 10_000_000_000;
-            let written = flash.write(1, 0, now, &|_| true, &mut None).unwrap();
-            assert!(flash.has_accepted(written.ticket));
-            // A microsecond of the program's array time has passed.
-            let later = now + preset.nand.page_transfer().0 + 1_000_000;
-            let left = if pause > 0 { pause } else { preset.nand.program.0 - 1_000_000 };
-            assert_eq!(reads_at(&mut flash, &mut queue, later), later + left + read);
-            assert_eq!(flash.counts().suspensions, u64::from(pause > 0));
-            assert_eq!(reads_at(&mut flash, &mut queue, END / 2), END / 2 + read);
-            flash.check().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_write_waits_until_the_pages_up_to_it_are_within_the_queue() {
-        let (preset, mut flash) = flash("write_queue=2");
-        let mut queue = EventQueue::new();
-        let write = |flash: &mut DriveFlash| flash.write(1, 0, 0, &|_| true, &mut None).unwrap().ticket;
-        let tickets = [0; 4].map(|_| write(&mut flash));
-        assert_eq!(tickets.map(|ticket| flash.has_accepted(ticket)), [true, true, false, false]);
-        let second = tickets[3];
-        // Waits that end do so in the order of the claims, whichever came first.
-        assert!(flash.wait(second, Waiter::Task(3)) && flash.wait(tickets[2], Waiter::Task(2)));
-        let first = preset.nand.idle_latency(NandOp::Program, 1).0;
-        run(&mut flash, &mut queue, first - 1);
-        assert!(flash.accepted.is_empty());
-        run(&mut flash, &mut queue, first);
-        assert!(
-            matches!(flash.accepted.pop_front(), Some((Waiter::Task(2), 0))) && flash.accepted.is_empty()
-        );
-        // The next program's data crossed the channel while the array was busy.
-        run(&mut flash, &mut queue, first + preset.nand.program.0);
-        assert!(matches!(flash.accepted.pop_front(), Some((Waiter::Task(3), 0))));
-        assert!(!flash.wait(second, Waiter::Task(3)));
-    }
-
-    #[test]
-    fn the_work_of_reclamation_is_done_to_the_last_operation() {
-        let (_, mut flash) = flash("write_queue=2");
-        let mut queue = EventQueue::new();
-        let mut stream = deepram_trace::workload::Rng::new(3, "test");
-        let mut now = 0;
-        for _ in 0..400 {
-            let page = stream.below(u64::from(flash.pages())) as u32;
-            flash.write(page, 0, now, &|_| true, &mut None).unwrap();
-            now += stream.below(3) * 1_000_000_000;
-            run(&mut flash, &mut queue, now);
-            queue.push(Picos(now), ChannelEvent::Bus(0));
-            run(&mut flash, &mut queue, now);
-        }
-        run(&mut flash, &mut queue, END);
-        let (counts, die) = (flash.counts(), &flash.dies[0]);
-        assert!(counts.move_programs > 0 && counts.erases > 0, "{counts:?}");
-        assert_eq!((die.backlog, die.written, die.programmed), (0, 400, 400));
-        assert!(flash.array.is_quiet() && flash.array.bus_busy() <= queue.now().0);
-        flash.check().unwrap();
-    }
-
-    #[test]
-    fn the_p3700_writes_at_the_rates_of_its_data_sheet() {
-        // A ninth of the drive's channels, with few blocks.
-        let overrides = ["channels=2", "nand.blocks_per_plane=32"];
-        let preset: Hierarchy = Registry::builtin().unwrap().get_with("hierarchy.p3700", &overrides).unwrap();
-        // Pages a second of a writer that waits for the write queue only, in the second half of `count`.
-        let rate = |count: u64, next: &mut dyn FnMut(u64) -> u64| {
-            let mut flash = DriveFlash::new(&preset, false).unwrap();
-            let pages = u64::from(flash.pages());
-            let mut queue = EventQueue::new();
-            let mut half = 0;
-            for turn in 0..count {
-                if turn == count / 2 {
-                    half = queue.now().0;
-                }
-                let page = next(pages) as u32;
-                let written = flash.write(page, 0, queue.now().0, &|_| true, &mut None).unwrap();
-                if flash.wait(written.ticket, Waiter::Task(0)) {
-                    while flash.accepted.pop_front().is_none() {
-                        let soon = queue.peek().map_or(0, |time| time.0);
-                        run(&mut flash, &mut queue, soon);
-                    }
-                }
-            }
-            (count - count / 2) as f64 / ((queue.now().0 - half) as f64 * 1e-12)
-        };
-        let mut at = 0;
-        let sequential = 9.0
-            * rate(600_000, &mut |pages| {
-                at = (at + 1) % pages;
-                at
-            });
-        let bytes = sequential * 4096.0;
-        assert!((bytes / 2e9 - 1.0).abs() < 0.03, "{bytes} B/s");
-        let mut stream = deepram_trace::workload::Rng::new(5, "test");
-        let random = 9.0 * rate(600_000, &mut |pages| stream.below(pages));
-        assert!(random > 175e3, "{random} pages/s");
-        println!("{bytes} {random}");
-    }
 }
