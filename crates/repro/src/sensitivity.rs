@@ -356,3 +356,38 @@ impl SensitivityResult {
         driver
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_passed_to_the_part_that_has_its_parameter_unless_it_is_the_base_value() {
+        let build = |name: &'static str| {
+            move |change: Option<ParameterChange<'_>>| {
+                let value = change.map_or("none", |change| change.value).to_owned();
+                let run = SimulationRun::new(name, "test", serde_json::json!(value), || Ok(Metrics::new()));
+                Ok(Experiment::new(name, "", "", vec![run], |_| Ok(Outcome::default())))
+            }
+        };
+        let study = Sensitivity::of_parts(&[
+            StudyPart { headlines: &[], parameters: &[["a", "", "1", "2", "3", ""]], build: &build("one") },
+            StudyPart { headlines: &[], parameters: &[["b", "", "4", "4", "5", ""]], build: &build("two") },
+        ])
+        .unwrap();
+        let values = |experiment: &Experiment| -> Vec<String> {
+            experiment.runs.iter().map(|run| format!("{} {}", run.name, run.config)).collect()
+        };
+        assert_eq!(values(&study.base), ["one \"none\"", "two \"none\""]);
+        let changed: Vec<_> = study.changed.iter().flatten().map(values).collect();
+        assert_eq!(
+            changed,
+            [
+                ["one \"1\"", "two \"none\""],
+                ["one \"3\"", "two \"none\""],
+                ["one \"none\"", "two \"none\""],
+                ["one \"none\"", "two \"5\""],
+            ]
+        );
+    }
+}

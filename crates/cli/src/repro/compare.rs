@@ -49,7 +49,7 @@ pub(super) fn text(before: &Report, after: &Report) -> anyhow::Result<String> {
         table.row(vec![change.id, before, verdict_before, after, verdict_after, change.why]);
     }
     let mut text = if count == 0 { String::new() } else { table.render() + "\n" };
-    text.push_str(&format!("{count} claims differ, {same} do not\n"));
+    text.push_str(&format!("{count} of {} claims differ\n", count + same));
     if !not_run.is_empty() {
         text.push_str(&format!("not run before or now: {}\n", not_run.join(", ")));
     }

@@ -99,7 +99,7 @@ fn claims(record: &Record, rows: &[&ClaimResult]) -> String {
     let commit = record.file.commit.as_ref().map_or(String::new(), |commit| format!(" at commit {commit}"));
     let _ = writeln!(
         text,
-        " [Results](../results/{}) of {}{commit}, deepram {}.\n",
+        "\n[Results](../results/{}) of {}{commit}, deepram {}.\n",
         record.name, record.file.date, record.file.version
     );
     text += "| claim | class | paper | ours | verdict |\n|---|---|---|---|---|\n";
@@ -191,5 +191,91 @@ mod tests {
             let wrong = disagreements(&paper(name, &settings).unwrap().claims, &record.report);
             assert_eq!(wrong, Vec::<String>::new(), "{}", record.name);
         }
+    }
+
+    /// Fills a page in a folder with one small result file.
+    fn filled(page: &str) -> anyhow::Result<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let row = |id: &str, experiment: &str, value: f64, verdict: &str| {
+            serde_json::json!({
+                "id": id, "source": "", "statement": "", "paper": "a|b", "expected": { "value": 2.0 }, "unit": "µs",
+                "tolerance": { "relative": 0.2 }, "tolerance_words": "±20 %", "class": "H", "comparison": "magnitude",
+                "hardware_dependent": true, "draft_only": false, "experiment": experiment, "metrics": {},
+                "ours": value, "verdict": verdict, "difference": null, "why": "", "note": "",
+                "reason": { "kind": "cannot_be_had", "text": "Nobody has it." },
+                "driver": {
+                    "parameter": "key", "description": "a key", "base": "1", "value": "2", "ours_base": [3.0],
+                    "ours": [2.0], "verdict": "inside", "difference": 0.0,
+                },
+            })
+        };
+        let end =
+            |value: &str, metric: f64| serde_json::json!({ "value": value, "metrics": { "m": metric } });
+        let results = serde_json::json!({
+            "paper": "small", "title": "", "about": "", "version": "1", "quick": false, "seed": 1, "summary": {},
+            "rows": [row("near", "sums", 2.1, "inside"), row("far", "sums", 3.0, "outside"),
+                row("else", "others", 2.0, "inside")],
+            "sensitivity": {
+                "headlines": [{ "metric": "m", "title": "The sum" }],
+                "base": { "m": 3.0 },
+                "rows": [{
+                    "parameter": { "key": "key", "description": "a key", "low": "1", "base": "1", "high": "2",
+                        "why": "" },
+                    "low": end("1", 3.0), "high": end("2", 2.0), "effects": [0.5], "overall": 0.5,
+                }],
+            },
+        });
+        for (paper, date) in [("small", "2026-11-24"), ("other", "2026-11-25")] {
+            let file = serde_json::json!({
+                "bench": format!("repro-{paper}"), "machine": {}, "commit": "abcdef0", "command": "", "load": null,
+                "date": date, "version": "1", "results": results,
+            });
+            fs::write(folder.path().join(format!("{paper}.json")), file.to_string()).unwrap();
+        }
+        let path = folder.path().join("page.md");
+        fs::write(&path, page).unwrap();
+        fill(&path, folder.path())
+    }
+
+    #[test]
+    fn tables_are_made_between_their_marks_and_only_there() {
+        let page = "before\n<!-- repro claims small sums: begin -->\nold\n<!-- repro: end -->\nafter\n";
+        let expected = "\
+before
+<!-- repro claims small sums: begin -->
+Of 2 claims 1 are met: 1 inside, 0 trends. 1 are missed.
+[Results](../results/small.json) of 2026-11-24 at commit abcdef0, deepram 1.
+
+| claim | class | paper | ours | verdict |
+|---|---|---|---|---|
+| `near` | M H | a\\|b | 2.1 µs | inside |
+| `far` | M H | a\\|b | 3 µs | **outside** |
+<!-- repro: end -->
+after
+";
+        assert_eq!(filled(page).unwrap(), expected);
+        assert_eq!(filled(expected).unwrap(), expected);
+        let whole = filled("<!-- repro claims small: begin -->\n<!-- repro: end -->\n").unwrap();
+        assert!(whole.contains("Of 3 claims 2 are met") && whole.contains("| `else` |"), "{whole}");
+        let reasons = filled("<!-- repro reasons small: begin -->\n<!-- repro: end -->\n").unwrap();
+        let line = "| `far` | cannot be had: Nobody has it. | 3 µs, 2 (`key`: 1), 2 µs (inside) |\n";
+        assert!(reasons.contains(line) && !reasons.contains("near`"), "{reasons}");
+        let study = filled("<!-- repro sensitivity small: begin -->\n<!-- repro: end -->\n").unwrap();
+        assert!(study.contains("| a key (`key`) | 1, 1, 2 | The sum: 3, 3, 2 |\n"), "{study}");
+    }
+
+    #[test]
+    fn a_mark_that_is_not_understood_is_an_error_that_says_why() {
+        for (mark, said) in [
+            ("claims", "a table and a paper"),
+            ("charts small", "charts is no table"),
+            ("claims large", "no result file of deepram repro large"),
+            ("claims small nothing", "no claims of experiment nothing"),
+        ] {
+            let error = filled(&format!("<!-- repro {mark}: begin -->\n<!-- repro: end -->\n")).unwrap_err();
+            assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
+        let error = filled("<!-- repro claims small: begin -->\ntext\n").unwrap_err().to_string();
+        assert!(error.contains("no <!-- repro: end -->"), "{error}");
     }
 }

@@ -40,26 +40,33 @@ fn quoted(page: &str) -> Vec<&str> {
 
 /// Compares a generated page with the committed page; with UPDATE_DOCS=1 writes the page instead.
 fn is_up_to_date(generator: &str, file: &str) {
-    let generated = deepram(folder().path(), &["reference", generator]).good();
-    let path = root().join("docs/reference").join(file);
+    let docs = root().join("docs");
+    let arguments = ["reference", generator, "--docs", docs.to_str().expect("the path is text")];
+    let generated = deepram(folder().path(), &arguments).good();
+    let path = docs.join(file);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &generated).expect("writing the page");
     }
     let committed = std::fs::read_to_string(&path).expect("reading the page");
     assert!(
         committed == generated,
-        "docs/reference/{file} is out of date: UPDATE_DOCS=1 cargo test -p deepram reference"
+        "docs/{file} is out of date: UPDATE_DOCS=1 cargo test -p deepram reference"
     );
 }
 
 #[test]
 fn the_page_of_the_command_line_is_what_the_command_says() {
-    is_up_to_date("command-line", "command-line.md");
+    is_up_to_date("command-line", "reference/command-line.md");
 }
 
 #[test]
 fn the_page_of_presets_is_what_the_registry_says() {
-    is_up_to_date("presets", "presets.md");
+    is_up_to_date("presets", "reference/presets.md");
+}
+
+#[test]
+fn the_tables_of_claims_are_those_of_the_newest_results() {
+    is_up_to_date("reproduction", "explanation/reproduction.md");
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! `deepram repro` on the command line. The tests of the reproductions themselves are in `crates/repro`.
 
+use std::path::Path;
+
+use serde_json::Value;
+
 use crate::common::{deepram, folder};
 
 #[test]
@@ -26,4 +30,65 @@ fn the_costs_of_flatflash_come_out_as_the_paper_has_them() {
         rows.iter().filter(|row| row["verdict"] == "inside").map(|row| row["id"].as_str().unwrap()).collect();
     assert_eq!(inside, ["cost-read", "cost-write", "cost-promote", "cost-entry", "cost-walk"]);
     assert!(folder.path().join("repro-flatflash/index.html").exists());
+}
+
+/// Writes a changed results.json of the NVMM paper's page table to `name`.
+fn write_changed(folder: &Path, name: &str, change: impl FnOnce(&mut Value)) {
+    let mut report: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("out/results.json")).unwrap()).unwrap();
+    change(&mut report);
+    std::fs::write(folder.join(name), report.to_string()).unwrap();
+}
+
+#[test]
+fn claims_that_differ_from_earlier_results_are_listed() {
+    let folder = folder();
+    let arguments = ["repro", "nvmm", "--only", "page-table", "--out", "out"];
+    deepram(folder.path(), &[&arguments[..], &["--results", "recorded"]].concat()).good();
+    let compared = |file: &str| deepram(folder.path(), &[&arguments[..], &["--compare", file]].concat());
+    let same = compared("out/results.json").good();
+    assert!(same.starts_with("0 of 3 claims differ\n"), "{same}");
+
+    // A result file is compared like a results.json.
+    let recorded = std::fs::read_dir(folder.path().join("recorded")).unwrap().next().unwrap().unwrap().path();
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(&recorded).unwrap()).unwrap();
+    assert_eq!((&file["bench"], &file["results"]["paper"]), (&"repro-nvmm".into(), &"nvmm".into()));
+    assert!(file["results"].get("runs").is_none() && file["machine"]["cores"].as_u64() > Some(0));
+    assert!(compared(recorded.to_str().unwrap()).good().starts_with("0 of 3 claims differ"));
+
+    write_changed(folder.path(), "older.json", |report| {
+        report["rows"][0]["ours"] = 15.0.into();
+        report["rows"][0]["verdict"] = "outside".into();
+    });
+    let differs = compared("older.json").good();
+    let line =
+        differs.lines().find(|line| line.starts_with("entry-size")).unwrap_or_else(|| panic!("{differs}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[..9], ["entry-size", "15", "B", "✗", "outside", "16", "B", "✓", "inside"], "{line}");
+    assert!(differs.contains("1 of 3 claims differ"), "{differs}");
+}
+
+#[test]
+fn earlier_results_that_cannot_be_compared_are_errors_that_name_the_file() {
+    let folder = folder();
+    let arguments = ["repro", "nvmm", "--only", "page-table", "--out", "out"];
+    deepram(folder.path(), &arguments).good();
+    write_changed(folder.path(), "other.json", |report| report["paper"] = "flatflash".into());
+    write_changed(folder.path(), "quick.json", |report| report["quick"] = true.into());
+    write_changed(folder.path(), "unknown.json", |report| report["rows"][0]["colour"] = "red".into());
+    std::fs::write(folder.path().join("text.json"), "no JSON").unwrap();
+    std::fs::write(folder.path().join("bench.json"), r#"{"bench": "gups", "results": []}"#).unwrap();
+    for (file, status, said) in [
+        ("other.json", 2, "results of flatflash, not of nvmm"),
+        ("quick.json", 2, "quick runs"),
+        ("unknown.json", 1, "colour"),
+        ("text.json", 1, "neither a results.json nor a result file"),
+        ("bench.json", 1, "neither a results.json nor a result file"),
+        ("missing.json", 1, "missing.json"),
+    ] {
+        let error = deepram(folder.path(), &[&arguments[..], &["--compare", file]].concat()).error(status);
+        assert!(error.contains(said) && error.contains(file), "{file}: {error}");
+    }
+    let all = deepram(folder.path(), &["repro", "all", "--compare", "other.json"]).error(2);
+    assert!(all.contains("give the paper"), "{all}");
 }

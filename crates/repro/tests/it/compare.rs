@@ -61,7 +61,8 @@ fn results_of_an_older_form_are_read_and_those_of_an_unknown_form_are_not() {
         row.as_object_mut().unwrap().remove("reason");
     }
     assert_eq!(Report::from_json(older).unwrap().rows.len(), 4);
-    let broken: [(&str, fn(&mut Value)); 4] = [
+    type Break = fn(&mut Value);
+    let broken: [(&str, Break); 4] = [
         ("colour", |value| value["colour"] = json!(1)),
         ("colour", |value| value["rows"][0]["colour"] = json!(1)),
         ("verdict", |value| {
