@@ -258,11 +258,9 @@ pub(super) fn store(offset: u64, len: u64) -> Request {
 pub(super) fn shares(count: u64, threads: u32) -> impl Iterator<Item = u64> {
     let threads = u64::from(threads);
     let share = count.div_ceil(threads);
-    let of = move |position| (0..threads).map(move |thread| (thread * share + position, thread));
     (0..share)
-        .flat_map(of)
-        .filter(move |(number, thread)| *number < count.min((thread + 1) * share))
-        .map(|(number, _)| number)
+        .flat_map(move |position| (0..threads).map(move |thread| thread * share + position))
+        .filter(move |number| *number < count)
 }
 
 /// Reads one metric of each system, in the order of [`MACHINES`]; `name` gives the run of a machine.
