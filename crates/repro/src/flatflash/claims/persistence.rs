@@ -1,6 +1,7 @@
 //! Claims about the two case studies of persistence: sections 5.5 and 5.6, and their rows of Table 1.
 
 use super::TABLE_1;
+use super::reasons::{BATCH, DATABASE, FILES, FLUSHED, SHORE};
 use crate::claim::{Claim, Class, Expected, Tolerance, magnitude};
 
 const FILE_SYSTEMS: &str = "section 5.5, Figure 13";
@@ -130,7 +131,8 @@ pub(in super::super) fn filesystem() -> Vec<Claim> {
         &["all.speedup.most"],
     );
     let most = Claim { expected: Expected::Value(18.9), note: "", ..most };
-    RANGES.as_flattened().iter().cloned().chain([most]).collect()
+    let all = RANGES.as_flattened().iter().cloned().chain([most]);
+    all.map(|claim| claim.because(if claim.id.contains("-life-") { BATCH } else { FILES })).collect()
 }
 
 const DATABASE: &str = "section 5.6, Figure 14";
@@ -155,7 +157,12 @@ pub(in super::super) fn database() -> Vec<Claim> {
     let lifetime = "Flash pages of the log programmed per byte of log, at 16 clients. The experiment's table \
                     has all pages programmed per transaction.";
     let table = |claim: Claim| Claim { source: TABLE_1, ..claim };
-    vec![
+    let reason = |id: &str| match id {
+        "db-tpcc-life" | "db-tpcb-life" | "db-tatp-life" | "db-own-tpcb" => FLUSHED,
+        "db-tpcc" | "db-tpcb" | "db-tatp" => SHORE,
+        _ => DATABASE,
+    };
+    let all = [
         claim(
             "db-unified-least",
             "Database speedup over UnifiedMMap, least over settings",
@@ -254,5 +261,6 @@ pub(in super::super) fn database() -> Vec<Claim> {
             &["unified.own.tpcb.gain"],
             "",
         )),
-    ]
+    ];
+    all.into_iter().map(|claim| claim.because(reason(claim.id))).collect()
 }
