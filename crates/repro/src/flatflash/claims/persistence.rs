@@ -1,7 +1,7 @@
 //! Claims about the two case studies of persistence: sections 5.5 and 5.6, and their rows of Table 1.
 
 use super::TABLE_1;
-use super::reasons::{BATCH, DATABASE, FILES, FLUSHED, SHORE};
+use super::reasons::{BATCH, ENGINE, FILES, FLUSHED, SHORE};
 use crate::claim::{Claim, Class, Expected, Tolerance, magnitude};
 
 const FILE_SYSTEMS: &str = "section 5.5, Figure 13";
@@ -132,7 +132,12 @@ pub(in super::super) fn filesystem() -> Vec<Claim> {
     );
     let most = Claim { expected: Expected::Value(18.9), note: "", ..most };
     let all = RANGES.as_flattened().iter().cloned().chain([most]);
-    all.map(|claim| claim.because(if claim.id.contains("-life-") { BATCH } else { FILES })).collect()
+    let reason = |id: &str| if id.contains("-life-") { BATCH } else { FILES };
+    all.map(|claim| {
+        let reason = reason(claim.id);
+        claim.because(reason)
+    })
+    .collect()
 }
 
 const DATABASE: &str = "section 5.6, Figure 14";
@@ -160,7 +165,7 @@ pub(in super::super) fn database() -> Vec<Claim> {
     let reason = |id: &str| match id {
         "db-tpcc-life" | "db-tpcb-life" | "db-tatp-life" | "db-own-tpcb" => FLUSHED,
         "db-tpcc" | "db-tpcb" | "db-tatp" => SHORE,
-        _ => DATABASE,
+        _ => ENGINE,
     };
     let all = [
         claim(
@@ -262,5 +267,10 @@ pub(in super::super) fn database() -> Vec<Claim> {
             "",
         )),
     ];
-    all.into_iter().map(|claim| claim.because(reason(claim.id))).collect()
+    all.into_iter()
+        .map(|claim| {
+            let reason = reason(claim.id);
+            claim.because(reason)
+        })
+        .collect()
 }

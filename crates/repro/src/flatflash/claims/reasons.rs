@@ -77,7 +77,7 @@ pub(super) const FLUSHED: Reason = open(
     "whether the baselines' drive programs an acknowledged page at once or keeps it in its memory",
     "flushed",
 );
-pub(super) const DATABASE: Reason = open("the engine's own work between two accesses", "db.work");
+pub(super) const ENGINE: Reason = open("the engine's own work between two accesses", "db.work");
 pub(super) const SHORE: Reason = Reason::CannotBeHad(
     "Shore-MT: its lock of the log, its index pages and its buffer manager. Our clients access rows.",
 );
