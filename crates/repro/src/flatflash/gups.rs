@@ -28,6 +28,8 @@ const NAMED: u64 = 1024 * GIB;
 pub(super) const THREADS: u32 = 24;
 /// Divisor of the paper's sizes.
 pub(super) const SCALE: u64 = 128;
+/// Updates of the program for each word of its table.
+const UPDATES_A_WORD: u64 = 4;
 /// Size of a word of the table, in bytes.
 const WORD: u64 = 8;
 /// Sizes of the SSD-Cache (device buffer), as multiples of 0.125 % of the drive.
@@ -88,16 +90,20 @@ impl Extent {
         (3_200_000 / self.scale).max(5_000)
     }
 
-    /// HPCC RandomAccess: each thread sets its share of the table, `Table[i] = i`, then all update random
-    /// words. An update loads its word and stores it; the store finds the line in the processor's cache,
-    /// as do those to the other words of a line that is being set.
+    /// HPCC RandomAccess: each thread sets its share of the table, `Table[i] = i`, then updates its share of
+    /// the random words, of which the simulated ones are the middle: the first numbers of HPCC's sequence
+    /// have few bits set and fall on few pages. An update loads its word and stores it; the store finds the
+    /// line in the processor's cache, as do those to the other words of a line that is being set.
     fn requests(self) -> impl Iterator<Item = Request> {
         let lines = shares(self.table() / LINE_BYTES, self.threads);
         let mask = self.table() / WORD - 1;
-        let mut number = hpcc_starts(0);
-        let updates = (0..self.warm_up() + self.updates()).map(move |_| {
-            number = hpcc_step(number);
-            number & mask
+        let share = UPDATES_A_WORD * (TABLE / WORD) / u64::from(self.threads);
+        let middle = |thread| hpcc_starts(share * u64::from(thread) + share / 2);
+        let mut numbers: Vec<u64> = (0..self.threads).map(middle).collect();
+        let updates = (0..self.warm_up() + self.updates()).map(move |at| {
+            let turn = (at % numbers.len() as u64) as usize;
+            numbers[turn] = hpcc_step(numbers[turn]);
+            numbers[turn] & mask
         });
         lines.map(|line| store(line * LINE_BYTES, WORD)).chain(updates.map(|word| store(word * WORD, WORD)))
     }
@@ -335,9 +341,17 @@ mod tests {
         // The first lines of the three shares of 171 lines, then the second ones.
         let first: Vec<u64> = set[..6].iter().map(|request| request.offset / 64).collect();
         assert_eq!(first, [0, 171, 342, 1, 172, 343]);
-        // HPCC's sequence is 2, 4, 8 and so on until the first bit is shifted out.
-        let words: Vec<u64> = updates[..4].iter().map(|request| request.offset / 8).collect();
-        assert_eq!(words, [2, 4, 8, 16]);
         assert!(updates.iter().all(|request| request.offset < 32 << 10 && request.len == 8));
+    }
+
+    #[test]
+    fn updates_fall_evenly_on_all_pages() {
+        for threads in [1, 24] {
+            let small = Extent { drives: &[], times: &[], others: &[], scale: 512, threads };
+            let updates = small.requests().skip(small.table() as usize / 64).take(4096);
+            let pages: BTreeSet<u64> = updates.map(|request| request.offset / 4096).collect();
+            // Of 16,384 pages a share of 1 - exp(-1/4), with a standard deviation of 20 pages.
+            assert!((3524..=3724).contains(&pages.len()), "{} pages, {threads} threads", pages.len());
+        }
     }
 }
