@@ -1,7 +1,7 @@
 //! Claims about the two case studies of persistence: sections 5.5 and 5.6, and their rows of Table 1.
 
 use super::TABLE_1;
-use super::reasons::{BATCH, ENGINE, FILES, FLUSHED, SHORE};
+use super::reasons::{BATCH, BTRFS, ENGINE, FILES, FLUSHED, SHORE};
 use crate::claim::{Claim, Class, Expected, Tolerance, magnitude};
 
 const FILE_SYSTEMS: &str = "section 5.5, Figure 13";
@@ -132,7 +132,11 @@ pub(in super::super) fn filesystem() -> Vec<Claim> {
     );
     let most = Claim { expected: Expected::Value(18.9), note: "", ..most };
     let all = RANGES.as_flattened().iter().cloned().chain([most]);
-    let reason = |id: &str| if id.contains("-life-") { BATCH } else { FILES };
+    let reason = |id: &str| match id {
+        _ if id.contains("-life-") => BATCH,
+        _ if id.ends_with("-most") => BTRFS,
+        _ => FILES,
+    };
     all.map(|claim| {
         let reason = reason(claim.id);
         claim.because(reason)

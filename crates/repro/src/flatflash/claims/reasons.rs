@@ -72,6 +72,7 @@ pub(super) const SLOWDOWN: Reason = Reason::CannotBeHad(
      tenth of a microsecond.",
 );
 pub(super) const FILES: Reason = open("the file sets", "fs.dirs");
+pub(super) const BTRFS: Reason = open("what BtrFS writes for a change without fsync", "fs.btrfs");
 pub(super) const BATCH: Reason = open("the number of changes that one journal transaction holds", "fs.batch");
 pub(super) const FLUSHED: Reason = open(
     "whether the baselines' drive programs an acknowledged page at once or keeps it in its memory",
