@@ -116,6 +116,10 @@ kind! {
         max_threshold: u64,
         /// ResetEpoch: uses after which the threshold is reset.
         reset_epoch: u64,
+        /// Protection epoch of the platform that FlatFlash was evaluated on: within an epoch only the
+        /// first access to a page at the drive takes the drive's time and is counted. 0 for the hardware
+        /// of its design, where every access to the drive does.
+        platform_epoch: Picos,
         /// Lazy remapping: moved pages that the SSD records before it notifies the host of all at once.
         remap_batch: u64,
         /// Free blocks of a die below which a write reclaims a block.

@@ -212,6 +212,10 @@ pub struct HostOptions {
     pub until: Picos,
     /// Requests at the start that are simulated without being measured.
     pub warm_up: u64,
+    /// Closed loop: a barrier of all threads behind the warm-up. No request is sent until every request of
+    /// the warm-up has completed. Without it, a thread that is done with the warm-up goes on at once.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub barrier: bool,
     /// When the run ends.
     pub stop: Stop,
     /// Interval of the time series, in picoseconds; 0 for no time series.
@@ -232,6 +236,7 @@ impl Default for HostOptions {
             requests: 0,
             until: Picos(0),
             warm_up: 0,
+            barrier: false,
             stop: Stop::Drained,
             interval: Picos(0),
             wrap: false,
@@ -514,7 +519,9 @@ where
                 while let Some(slot) = context.done.pop() {
                     self.complete(slot, device, context);
                 }
-                while let Some(thread) = self.ready.pop_front() {
+                while !self.at_barrier()
+                    && let Some(thread) = self.ready.pop_front()
+                {
                     if let Some(request) = self.next.take() {
                         self.arrive(&request, thread, now);
                         self.next = self.next_request()?;
@@ -541,6 +548,13 @@ where
         if let Some(Request { op, offset, len, .. }) = self.next {
             device.prefetch(&Command { op, offset, len });
         }
+    }
+
+    /// True while threads wait at the barrier: the whole warm-up has been sent but not completed.
+    fn at_barrier(&self) -> bool {
+        // `issued` counts one request ahead.
+        let sent = self.issued - u64::from(self.next.is_some());
+        self.options.barrier && sent >= self.options.warm_up && self.completed < self.options.warm_up
     }
 
     fn arrive(&mut self, request: &Request, thread: u32, now: Time) {

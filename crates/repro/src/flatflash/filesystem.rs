@@ -2,9 +2,10 @@
 //! and 5.5, Figure 13).
 //!
 //! 1. All systems make the same changes. UnifiedMMap and TraditionalStack write journal blocks or copied
-//!    tree nodes; FlatFlash writes lines in place. The workload `metadata` defines what each writes.
-//! 2. All sizes are 1/128 of the paper's: the file set that 50 million operations create, the drive's
-//!    memory and the journal.
+//!    tree nodes; FlatFlash writes lines in place and then waits for one write-verify read. The workload
+//!    `metadata` defines what each writes.
+//! 2. All sizes are 1/128 of the paper's: the file set that 50 million operations create, the journal and
+//!    the machine ([`SCALE`]).
 //! 3. A lifetime ratio is the ratio of pages programmed for the same number of changes.
 
 use std::sync::Arc;
@@ -27,30 +28,69 @@ const METADATA: &str = "metadata";
 
 const SYSTEMS: [(&str, System); 3] =
     [("flatflash", System::FlatFlash), ("unified", System::UnifiedMMap), ("stack", System::TraditionalStack)];
-const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+pub(super) const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 const OPERATIONS: [&str; 5] = ["create", "rename", "mkdir", "varmail", "webserver"];
 
 /// Settings that the sensitivity study can change.
 #[derive(Debug, Clone)]
 pub(super) struct Variant {
+    preset: &'static str,
+    /// End of the persistent region, which begins at 0.
+    region: u64,
     /// Preset overrides, `key=value`.
     pub(super) machine: Vec<String>,
     /// Additional workload keys, `key=value`.
     pub(super) workload: Vec<String>,
     pub(super) directories: u64,
     pub(super) journal: &'static str,
+    /// `once` for one write-verify read behind the lines of a change, `each` for one behind each structure.
+    pub(super) fence: &'static str,
 }
 
 impl Default for Variant {
     fn default() -> Self {
-        Self { machine: Vec::new(), workload: Vec::new(), directories: 4000, journal: "1MiB" }
+        Self {
+            preset: "p3700-32gib",
+            region: 30 << 30,
+            machine: Vec::new(),
+            workload: Vec::new(),
+            directories: 4000,
+            journal: "1MiB",
+            fence: "once",
+        }
     }
 }
 
+impl Variant {
+    /// The paper's machine, the files that 50 million operations create, and a journal of their size.
+    #[cfg(test)]
+    pub(super) fn full_size() -> Self {
+        let machine = ["buffer_share=0.125%", "cpu_cache=30MiB", "tlb_entries=1024"];
+        let machine = machine.iter().chain(&["write_queue=64", "reset_epoch=10000"]);
+        Self {
+            preset: "p3700",
+            region: 1400 << 30,
+            machine: machine.map(|text| (*text).to_owned()).collect(),
+            directories: SCALE * 4000,
+            journal: "128MiB",
+            ..Self::default()
+        }
+    }
+}
+
+/// Divisor of the paper's sizes.
+pub(super) const SCALE: u64 = 128;
+
 /// Overrides for a drive of 32 GiB with 16 MiB of memory, 1/128 of the paper's 2 GB, and equally scaled
-/// caches.
-pub(super) const MACHINE: [&str; 4] =
-    ["buffer_share=0.05%", "cpu_cache=240KiB", "tlb_entries=8", "tlb_ways=8"];
+/// caches, queues and epoch of Algorithm 1. As in `machine`, nothing that works at once is scaled.
+pub(super) const MACHINE: [&str; 6] = [
+    "buffer_share=0.05%",
+    "cpu_cache=240KiB",
+    "tlb_entries=8",
+    "tlb_ways=8",
+    "write_queue=1",
+    "reset_epoch=78",
+];
 
 /// The system on this machine, with `machine` replacing overrides of the same key.
 pub(super) fn system(system: System, machine: &[String]) -> SystemConfig {
@@ -65,7 +105,7 @@ pub(super) fn system(system: System, machine: &[String]) -> SystemConfig {
     config
 }
 
-fn name(system: &str, fs: &str, operation: &str) -> String {
+pub(super) fn name(system: &str, fs: &str, operation: &str) -> String {
     format!("{system}.{fs}.{operation}")
 }
 
@@ -80,16 +120,17 @@ fn run(
     let name = name(label, fs, operation);
     let grain = if kind == System::FlatFlash { "byte" } else { "block" };
     let text = |operations: u64| {
-        let Variant { workload, directories, journal, .. } = variant;
+        let Variant { workload, directories, journal, fence, .. } = variant;
         let more: String = workload.iter().map(|key| format!(",{key}")).collect();
         // A file grows to at most 64 KiB, so that 400,000 files fit on the drive.
         format!(
-            "metadata:fs={fs},op={operation},grain={grain},dirs={directories},perdir=100,journal={journal},\
-             filesize=4KiB,ops={operations}{more}"
+            "metadata:fs={fs},op={operation},grain={grain},fence={fence},dirs={directories},perdir=100,\
+             journal={journal},filesize=4KiB,ops={operations}{more}"
         )
     };
     let mut config = system(kind, &variant.machine);
-    config.flat.regions = std::iter::once(0..30 << 30).collect();
+    config.preset = variant.preset.into();
+    config.flat.regions = std::iter::once(0..variant.region).collect();
     let whole = text(warm_up + measured);
     let identity = identity(&name, registry, &config, &whole, json!({ "warm_up": warm_up, "seed": seed }))?;
     let (registry, run, before) = (Arc::clone(registry), name.clone(), text(warm_up));
@@ -160,8 +201,20 @@ pub(super) fn study_runs(
     runs(settings, registry, variant, &SYSTEMS[..2], settings.pick((6_000, 3_000), (300, 300)))
 }
 
+/// The runs that create files, so many before measurement and measured.
+#[cfg(test)]
+pub(super) fn creations(
+    settings: &Settings,
+    registry: &Arc<Registry>,
+    variant: &Variant,
+    amount: (u64, u64),
+) -> Result<Vec<SimulationRun>, ReproError> {
+    let runs = runs(settings, registry, variant, &SYSTEMS, amount)?;
+    Ok(runs.into_iter().filter(|run| run.name.ends_with(OPERATIONS[0])).collect())
+}
+
 /// Number of changes before measurement, and measured.
-fn amount(settings: &Settings) -> (u64, u64) {
+pub(super) fn amount(settings: &Settings) -> (u64, u64) {
     settings.pick((12_000, 8_000), (400, 400))
 }
 
@@ -206,8 +259,9 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     let runs = runs(settings, registry, &Variant::default(), &SYSTEMS, (warm_up, measured))?;
     let what = format!(
         "{measured} metadata changes, each made durable separately, after {warm_up} unmeasured ones; \
-         400,000 files in 4,000 directories, 16 MiB of memory in the drive and a journal of 1 MiB: 1/128 \
-         of what 50 million operations create and of the paper's drive. The bytes written by a change \
+         400,000 files in 4,000 directories, 16 MiB of memory in the drive and a journal of 1 MiB: 1/{SCALE} \
+         of what 50 million operations create and of the paper's drive. By line, one write-verify read ends \
+         a change. The bytes written by a change \
          follow the file systems' on-disk formats. Reads are served from host memory on \
          all systems and are not simulated. The paper traced the changes on its machine; these traces are \
          not available."

@@ -121,7 +121,7 @@ pub(super) fn runs(context: RunContext<'_>, extent: Extent) -> Result<Vec<Simula
                         base: context.base,
                         seed: context.settings.seed,
                     };
-                    runs.push(setting.workload(context.registry, &spec, bytes)?);
+                    runs.push(setting.workload(context.registry, &spec, bytes, std::iter::empty)?);
                 }
             }
         }

@@ -5,49 +5,79 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 use deepram_sim::processor::LINE_BYTES;
-use deepram_trace::workload::Rng;
-use deepram_trace::{Op, Request};
+use deepram_trace::Request;
+use deepram_trace::workload::{Permutation, Rng};
 
-use super::machine::{BaselineRatios, DRAM, GIB, MACHINES, RunContext, RunSpec, each, load, words};
-use crate::chart::{Axis, Chart, Drawing, Series};
+use super::machine::{BaselineRatios, DRAM, GIB, MACHINES, RunContext, RunSpec, each, load, store, words};
+use crate::chart::{Axis, Chart, Drawing, Series, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
+use crate::number::plain;
 use crate::simulation_run::{Metrics, SimulationRun};
 
+/// Lines of a page.
+const LINES: u64 = 4096 / LINE_BYTES;
 /// Pages in use.
 const PAGES: u64 = 2_000_000;
 /// Drive sizes, 32 GB to 1 TB.
 const DRIVES: [u64; 6] = [32 * GIB, 64 * GIB, 128 * GIB, 256 * GIB, 512 * GIB, 1024 * GIB];
+/// Divisor of the paper's sizes.
+pub(super) const SCALE: u64 = 64;
 /// Drive sizes in the sensitivity study.
 const ENDS: [u64; 2] = [32 * GIB, 1024 * GIB];
-const PATTERNS: [&str; 2] = ["random", "sequential"];
+pub(super) const PATTERNS: [&str; 2] = ["random", "sequential"];
+
+/// Accesses before the measured ones. The paper says only that the pages are accessed at random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WarmUp {
+    /// Every page once, in random order, line by line.
+    Pages,
+    /// As many random lines as there are pages, and in front of the sequential pass another one.
+    Lines,
+}
 
 /// Size of the simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     drives: &'static [u64],
+    /// Drives that are also measured with the warm-up by lines.
+    by_lines: &'static [u64],
     scale: u64,
-    /// Number of measured accesses.
-    accesses: u64,
     /// Share of stores among the accesses.
     pub(super) stores: f64,
+    pub(super) warm_up: WarmUp,
 }
 
 impl Extent {
     fn new(settings: &Settings) -> Self {
-        let (drives, scale) = settings.pick((&DRIVES[..], 8), (&ENDS[..], 256));
-        Self { drives, scale, accesses: settings.pick(100_000, 3_000), stores: 0.0 }
+        let small = Self { by_lines: &ENDS, ..Self::for_sensitivity() };
+        settings.pick(Self { drives: &DRIVES, scale: SCALE, ..small }, small)
     }
 
     /// The size used by the sensitivity study.
-    pub(super) fn for_sensitivity(settings: &Settings) -> Self {
-        let (scale, accesses) = settings.pick((32, 20_000), (256, 3_000));
-        Self { drives: &ENDS, scale, accesses, stores: 0.0 }
+    pub(super) fn for_sensitivity() -> Self {
+        Self { drives: &ENDS, by_lines: &[], scale: 512, stores: 0.0, warm_up: WarmUp::Pages }
+    }
+
+    /// The largest drive alone.
+    #[cfg(test)]
+    pub(super) fn of_largest(scale: u64) -> Self {
+        Self { drives: &DRIVES[5..], by_lines: &[], scale, stores: 0.0, warm_up: WarmUp::Pages }
+    }
+
+    /// Warm-up and drives of the points that are simulated, with the prefix of their metrics.
+    fn parts(&self) -> [(&'static str, WarmUp, &'static [u64]); 2] {
+        [("", self.warm_up, self.drives), ("lines.", WarmUp::Lines, self.by_lines)]
     }
 }
 
-fn name(pattern: &str, machine: &str, drive: u64) -> String {
-    format!("{pattern}.{machine}.{}gib", drive / GIB)
+fn name(prefix: &str, pattern: &str, machine: &str, drive: u64) -> String {
+    format!("{prefix}{pattern}.{machine}.{}gib", drive / GIB)
+}
+
+/// The name of a run on the largest drive.
+pub(super) fn largest(pattern: &str, machine: &str) -> String {
+    name("", pattern, machine, DRIVES[5])
 }
 
 /// Addresses of pages spread evenly over the drive, each at a random position within its share.
@@ -66,52 +96,80 @@ impl Spread {
     }
 }
 
-/// Requests: one random access per page in use on average, then the measured accesses.
-fn requests(
+/// One pass over the pages in use, and the accesses in front of it.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
     pages: u64,
+    /// Pages of the drive per page in use.
     share: u64,
     random: bool,
-    extent: Extent,
+    warm_up: WarmUp,
+    stores: f64,
     seed: u64,
-) -> impl Iterator<Item = Request> {
-    let mut draw = Rng::new(seed, "latency");
-    let spread = Spread { share, key: draw.below(u64::MAX) };
-    let lines = 4096 / LINE_BYTES;
-    (0..pages + extent.accesses).map(move |number| {
-        let place = match number.checked_sub(pages) {
-            Some(at) if !random => spread.line(at / lines % pages, at % lines),
-            _ => spread.line(draw.below(pages), draw.below(lines)),
-        };
-        let store = extent.stores > 0.0 && draw.unit() < extent.stores;
-        Request { op: if store { Op::Write } else { Op::Read }, ..load(place, LINE_BYTES) }
-    })
+}
+
+impl Pass {
+    fn lines(&self) -> u64 {
+        self.pages * LINES
+    }
+
+    fn warm_up(&self) -> u64 {
+        match self.warm_up {
+            WarmUp::Pages => self.lines(),
+            WarmUp::Lines if self.random => self.pages,
+            WarmUp::Lines => self.pages + self.lines(),
+        }
+    }
+
+    fn requests(self) -> impl Iterator<Item = Request> {
+        let Self { pages, share, random, stores, .. } = self;
+        let mut draw = Rng::new(self.seed, "latency");
+        let spread = Spread { share, key: draw.below(u64::MAX) };
+        let order = Permutation::new(pages, draw.below(u64::MAX));
+        let (warm_up, lines) = (self.warm_up(), self.lines());
+        (0..warm_up + lines).map(move |number| {
+            let (page, line) = if number < warm_up && self.warm_up == WarmUp::Pages {
+                (order.at(number / LINES), number % LINES)
+            } else if random || number < warm_up.saturating_sub(lines) {
+                (draw.below(pages), draw.below(LINES))
+            } else {
+                let at = (number + lines - warm_up) % lines;
+                (at / LINES, at % LINES)
+            };
+            let place = spread.line(page, line);
+            let stored = stores > 0.0 && draw.unit() < stores;
+            if stored { store(place, LINE_BYTES) } else { load(place, LINE_BYTES) }
+        })
+    }
 }
 
 /// Builds the runs.
 pub(super) fn runs(context: RunContext<'_>, extent: Extent) -> Result<Vec<SimulationRun>, ReproError> {
-    let (pages, seed) = (PAGES / extent.scale, context.settings.seed);
+    let pages = PAGES / extent.scale;
     let mut runs = Vec::new();
-    for &drive in extent.drives {
-        let share = drive / extent.scale / 4096 / pages;
-        for pattern in PATTERNS {
-            for &(machine, kind) in context.machines {
-                let setting = RunSpec {
-                    name: name(pattern, machine, drive),
-                    machine: kind,
-                    drive,
-                    dram: DRAM,
-                    scale: extent.scale,
-                    threads: 1,
-                    warm_up: pages,
-                    base: context.base,
-                    seed,
-                };
+    for (prefix, warm_up, drives) in extent.parts() {
+        for &drive in drives {
+            let share = drive / extent.scale / 4096 / pages;
+            for pattern in PATTERNS {
                 let random = pattern == PATTERNS[0];
-                let what = format!("{pattern}: {pages} pages of {share} each, {extent:?}");
-                let data = pages * share * 4096;
-                runs.push(setting.run(context.registry, &what, data, move || {
-                    requests(pages, share, random, extent, seed)
-                })?);
+                let (stores, seed) = (extent.stores, context.settings.seed);
+                let pass = Pass { pages, share, random, warm_up, stores, seed };
+                for &(machine, kind) in context.machines {
+                    let setting = RunSpec {
+                        name: name(prefix, pattern, machine, drive),
+                        machine: kind,
+                        drive,
+                        dram: DRAM,
+                        scale: extent.scale,
+                        threads: 1,
+                        warm_up: pass.warm_up(),
+                        base: context.base,
+                        seed,
+                    };
+                    let data = pages * share * 4096;
+                    let what = format!("{pass:?}");
+                    runs.push(setting.run(context.registry, &what, data, move || pass.requests())?);
+                }
             }
         }
     }
@@ -121,12 +179,16 @@ pub(super) fn runs(context: RunContext<'_>, extent: Extent) -> Result<Vec<Simula
 /// Sets the metrics of the claims: latencies of the baselines over FlatFlash's.
 pub(super) fn metrics(finished: &FinishedRuns<'_>, extent: Extent) -> Result<Metrics, ReproError> {
     let mut metrics = Metrics::new();
-    for pattern in PATTERNS {
-        let mut over = BaselineRatios::default();
-        for &drive in extent.drives {
-            over.push(each(finished, "latency.mean_ns", |machine| name(pattern, machine, drive))?);
+    for (prefix, _, drives) in extent.parts().into_iter().filter(|(.., drives)| !drives.is_empty()) {
+        for pattern in PATTERNS {
+            let mut over = BaselineRatios::default();
+            for &drive in drives {
+                over.push(each(finished, "latency.mean_ns", |machine| {
+                    name(prefix, pattern, machine, drive)
+                })?);
+            }
+            over.set(&mut metrics, &format!("{prefix}{pattern}"));
         }
-        over.set(&mut metrics, pattern);
     }
     Ok(metrics)
 }
@@ -136,20 +198,17 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
     let extent = Extent::new(settings);
     let runs = runs(RunContext::plain(settings, registry), extent)?;
     let about = format!(
-        "{} pages, spread evenly over the whole drive, behind {} of DRAM. As many random accesses as there \
-         are pages warm up the caches. One thread loads 64 bytes at a time, each load after the one before \
-         is complete. The paper mentions reads and writes but gives one value; we measure loads, and the \
-         sensitivity study includes stores. Sequential loads go through the file page by page and line by \
-         line.",
+        "{} pages, spread evenly over the whole drive, behind {} of DRAM: the paper's sizes over {}. Each          page is visited once, in random order and line by line, to warm up. One thread then loads 64 bytes          at a time, each load after the one before is complete, for one whole pass: as many loads as the          pages have lines, at random or page by page and line by line. The paper mentions reads and writes          but gives one value; we measure loads, and the sensitivity study includes stores. A second reading          of the paper's warm-up accesses one line of a random page at a time; its sequential pass is the          second one.",
         PAGES / extent.scale,
         words(DRAM / extent.scale),
+        extent.scale,
     );
     Ok(Experiment::new("latency", "Latency of 64 bytes", about, runs, move |finished| {
         let mut outcome = Outcome { metrics: metrics(finished, extent)?, ..Outcome::default() };
         for pattern in PATTERNS {
             let mut series = MACHINES.map(|(machine, _)| Series::new(machine, Vec::new()));
             for &drive in extent.drives {
-                let means = each(finished, "latency.mean_ns", |machine| name(pattern, machine, drive))?;
+                let means = each(finished, "latency.mean_ns", |machine| name("", pattern, machine, drive))?;
                 for (series, mean) in series.iter_mut().zip(means) {
                     series.points.push(((drive / GIB) as f64, mean / 1e3));
                 }
@@ -166,32 +225,106 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
                 references: Vec::new(),
             });
         }
+        outcome.tables.push(warm_ups(finished, extent)?);
         Ok(outcome)
     }))
 }
 
+/// Latencies with both readings of the warm-up.
+fn warm_ups(finished: &FinishedRuns<'_>, extent: Extent) -> Result<Table, ReproError> {
+    let mut rows = Vec::new();
+    for &drive in extent.by_lines {
+        for pattern in PATTERNS {
+            for (prefix, warm_up) in [("", "whole pages"), ("lines.", "single lines")] {
+                let means =
+                    each(finished, "latency.mean_ns", |machine| name(prefix, pattern, machine, drive))?;
+                let mut row = vec![format!("{}, {pattern}, {warm_up}", words(drive))];
+                row.extend(means.iter().map(|mean| plain(mean / 1e3)));
+                row.extend(means[1..].iter().map(|mean| plain(mean / means[0])));
+                rows.push(row);
+            }
+        }
+    }
+    let headings = [
+        "drive, accesses, warm-up",
+        "flatflash, µs",
+        "unified, µs",
+        "stack, µs",
+        "over unified",
+        "over stack",
+    ];
+    Ok(Table { title: "Two warm-ups".into(), headings: headings.map(String::from).to_vec(), rows })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use deepram_trace::Op;
+
     use super::*;
 
+    const PASS: Pass =
+        Pass { pages: 1000, share: 7, random: true, warm_up: WarmUp::Pages, stores: 0.0, seed: 3 };
+
+    fn lines_of(requests: &[Request]) -> BTreeSet<u64> {
+        requests.iter().map(|request| request.offset / LINE_BYTES).collect()
+    }
+
     #[test]
-    fn pages_are_spread_evenly_and_sequences_go_line_by_line() {
-        let extent = Extent { drives: &ENDS, scale: 1, accesses: 200, stores: 0.0 };
-        let (pages, share) = (1000, 7);
+    fn the_warm_up_by_pages_visits_every_line_once_page_by_page() {
         for random in [true, false] {
-            let all: Vec<Request> = requests(pages, share, random, extent, 3).collect();
-            assert_eq!(all.len(), 1200);
-            let used: std::collections::BTreeSet<u64> = all.iter().map(|r| r.offset / 4096).collect();
-            // One page per share: two pages in one share would have the same number.
-            let shares: std::collections::BTreeSet<u64> = used.iter().map(|page| page / share).collect();
-            assert_eq!(used.len(), shares.len());
-            assert!(shares.last().is_some_and(|last| *last < pages) && shares.len() > 500);
-            let measured = &all[1000..];
-            let next = measured.windows(2).filter(|pair| pair[1].offset == pair[0].offset + 64).count();
-            if random { assert!(next < 5) } else { assert_eq!(next, 199 - 3) }
+            let pass = Pass { random, ..PASS };
+            let all: Vec<Request> = pass.requests().collect();
+            let (before, measured) = all.split_at(pass.warm_up() as usize);
+            assert_eq!((before.len(), measured.len()), (64_000, 64_000));
+            assert_eq!(lines_of(before).len(), 64_000);
+            for visit in before.chunks(64) {
+                assert!(visit.windows(2).all(|pair| pair[1].offset == pair[0].offset + 64));
+            }
+            let pages: Vec<u64> = before.iter().step_by(64).map(|request| request.offset / 4096).collect();
+            let rising = pages.windows(2).filter(|pair| pair[0] < pair[1]).count();
+            assert!((400..600).contains(&rising), "{rising} of 999 steps go up: not at random (seed 3)");
+            // Each page lies in its own share of the drive.
+            let shares: BTreeSet<u64> = pages.iter().map(|page| page / PASS.share).collect();
+            assert_eq!((shares.len(), shares.last()), (1000, Some(&999)));
         }
-        let half = Extent { stores: 0.5, ..extent };
-        let stores = requests(pages, share, true, half, 3).filter(|r| r.op == Op::Write).count();
-        assert!((500..700).contains(&stores), "{stores} of 1200 (seed 3)");
+    }
+
+    #[test]
+    fn a_sequential_pass_visits_the_lines_in_order_and_a_random_one_does_not() {
+        for warm_up in [WarmUp::Pages, WarmUp::Lines] {
+            for random in [true, false] {
+                let pass = Pass { random, warm_up, ..PASS };
+                let measured: Vec<Request> = pass.requests().skip(pass.warm_up() as usize).collect();
+                let next = |pair: &[Request]| pair[1].offset == pair[0].offset + 64;
+                if random {
+                    let next = measured.windows(2).filter(|pair| next(pair)).count();
+                    assert!(next < 200, "{next} (seed 3)");
+                } else {
+                    assert!(measured.chunks(64).all(|page| page.windows(2).all(next)));
+                    assert!(measured.windows(2).all(|pair| pair[0].offset < pair[1].offset));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_warm_up_by_lines_accesses_as_many_random_lines_as_pages_and_passes_once_if_sequential() {
+        let random = Pass { warm_up: WarmUp::Lines, ..PASS };
+        let sequential = Pass { random: false, ..random };
+        let before = |pass: Pass| pass.requests().take(pass.warm_up() as usize).collect::<Vec<_>>();
+        assert_eq!(before(random).len(), 1000);
+        let all = before(sequential);
+        assert_eq!(all[..1000], before(random));
+        let pass: Vec<Request> = sequential.requests().skip(65_000).collect();
+        assert_eq!(all[1000..], pass);
+    }
+
+    #[test]
+    fn the_share_of_stores_is_as_asked_for() {
+        let stores =
+            Pass { stores: 0.5, ..PASS }.requests().filter(|request| request.op == Op::Write).count();
+        assert!((63_000..65_000).contains(&stores), "{stores} of 128000 (seed 3)");
     }
 }

@@ -1,14 +1,20 @@
 //! The machine of FlatFlash's section 5 at simulated scale: as FlatFlash, as the two baselines and as
 //! all-DRAM.
 //!
-//! 1. A run names the paper's sizes of drive and DRAM and a scale. Sizes that grow with the data are
-//!    divided by the scale: DRAM, the SSD-Cache (device buffer, 0.125 % of the drive), the processor's
-//!    cache and the TLB. Times, thresholds and the promotion look-aside buffer (PLB) are not scaled.
-//! 2. A drive has at least 32 GiB of flash, in as many dies as the paper's. Below that size only the
-//!    SSD-Cache shrinks.
-//! 3. Requests form a closed loop: a thread sends its next request when the last one is complete. The
-//!    paper's emulator blocks the thread at each access to the drive in the same way.
-//! 4. All-DRAM is `unified-mmap` with enough DRAM for everything. Each page is touched once before
+//! 1. A run names the paper's sizes of drive and DRAM and a scale. Everything that holds data or stands
+//!    for a share of them is divided by the scale: the data, DRAM, the SSD-Cache (device buffer, 0.125 %
+//!    of the drive), the processor's cache, the TLB, the queues of programs in the drive, the epoch of
+//!    Algorithm 1 (its accesses are compared with the uses of the pages in the SSD-Cache) and the
+//!    protection epoch of the paper's platform.
+//! 2. Times are not scaled, so rates are not either, nor the number of things that work at once: threads,
+//!    channels and dies, the link and its write buffer. With fewer dies, a thread would find a slower
+//!    drive than the paper's. The promotion look-aside buffer (PLB) is one of these, but takes at most a
+//!    16th of DRAM.
+//! 3. A drive has at least 32 GiB of flash. Below that size only the SSD-Cache shrinks.
+//! 4. Requests form a closed loop: a thread sends its next request when the last one is complete. The
+//!    paper's emulator blocks the thread at each access to the drive in the same way. All threads wait
+//!    for each other between warm-up and measurement.
+//! 5. All-DRAM is `unified-mmap` with enough DRAM for everything. Each page is touched once before
 //!    anything else.
 
 use std::sync::Arc;
@@ -41,6 +47,13 @@ const CPU_SET_BYTES: u64 = 20 * 64;
 /// Entries and ways of the TLB.
 const TLB: u64 = 1024;
 const TLB_WAYS: u64 = 8;
+/// Queued programs of a die.
+const WRITE_QUEUE: u64 = 64;
+/// Accesses of an epoch of Algorithm 1.
+const RESET_EPOCH: u64 = 10_000;
+/// Entries of the PLB, and frames of DRAM for each at least.
+const LOOK_ASIDE: u64 = 64;
+const FRAMES_PER_LOOK_ASIDE: u64 = 16;
 /// Size of the SSD-Cache, in percent of the drive.
 const BUFFER_SHARE: f64 = 0.125;
 
@@ -57,6 +70,9 @@ pub(super) struct MachineConfig {
     pub(super) buffer_times: Option<f64>,
     /// Factor on the size of the processor's cache; `None` is 1.
     pub(super) cpu_times: Option<f64>,
+    /// Protection epoch of the paper's platform before scaling, in nanoseconds, for FlatFlash alone;
+    /// `None` is the hardware of section 3, which has none.
+    pub(super) platform_epoch_ns: Option<u64>,
 }
 
 /// The simulated system.
@@ -99,6 +115,7 @@ static PLAIN: MachineConfig = MachineConfig {
     stack: Vec::new(),
     buffer_times: None,
     cpu_times: None,
+    platform_epoch_ns: None,
 };
 
 impl<'a> RunContext<'a> {
@@ -142,6 +159,9 @@ impl RunSpec<'_> {
         let buffer = BUFFER_SHARE * share * self.base.buffer_times.unwrap_or(1.0);
         let cpu = (CPU_SETS as f64 / self.scale as f64 * self.base.cpu_times.unwrap_or(1.0)) as u64;
         let tlb = (TLB / self.scale / TLB_WAYS).max(1) * TLB_WAYS;
+        let scale = self.scale;
+        let scaled = |full: u64| (full / scale).max(1);
+        let look_aside = (self.dram / scale / 4096 / FRAMES_PER_LOOK_ASIDE).clamp(1, LOOK_ASIDE);
         config.preset = "p3700-32gib".into();
         config.overrides = vec![
             format!("nand.blocks_per_plane={}", MIN_DRIVE_BLOCKS * times),
@@ -149,7 +169,15 @@ impl RunSpec<'_> {
             format!("buffer_share={buffer}%"),
             format!("cpu_cache={}B", cpu.max(1) * CPU_SET_BYTES),
             format!("tlb_entries={tlb}"),
+            format!("write_queue={}", scaled(WRITE_QUEUE)),
         ];
+        if self.machine == Machine::FlatFlash {
+            config.overrides.push(format!("reset_epoch={}", scaled(RESET_EPOCH)));
+            config.overrides.push(format!("look_aside={look_aside}"));
+            if let Some(epoch) = self.base.platform_epoch_ns {
+                config.overrides.push(format!("platform_epoch={}ns", scaled(epoch)));
+            }
+        }
         let own = match self.machine {
             Machine::FlatFlash => &self.base.flat[..],
             Machine::Stack => &self.base.stack[..],
@@ -179,7 +207,7 @@ impl RunSpec<'_> {
     {
         let filled = if self.machine == Machine::Dram { data.div_ceil(4096) } else { 0 };
         let warm_up = self.warm_up + filled;
-        let host = HostOptions { threads: self.threads, warm_up, ..HostOptions::default() };
+        let host = HostOptions { threads: self.threads, warm_up, barrier: true, ..HostOptions::default() };
         let options = RunOptions { seed: self.seed, workload: what.into(), host };
         let what = format!("{filled} pages, then {what}");
         simulate::stream(&self.name, registry, self.config(data), &what, options, move || {
@@ -187,13 +215,18 @@ impl RunSpec<'_> {
         })
     }
 
-    /// The run under a generated workload.
-    pub(super) fn workload(
+    /// The run under `before` and then a generated workload.
+    pub(super) fn workload<S, I>(
         &self,
         registry: &Arc<Registry>,
         spec: &str,
         data: u64,
-    ) -> Result<SimulationRun, ReproError> {
+        before: S,
+    ) -> Result<SimulationRun, ReproError>
+    where
+        S: Fn() -> I + Send + Sync + 'static,
+        I: Iterator<Item = Request> + 'static,
+    {
         // The workload is generated when the run starts, because a graph takes time to build.
         let spec = spec.parse::<Spec>().map_err(|error| ReproError::Config {
             what: self.name.clone(),
@@ -205,7 +238,7 @@ impl RunSpec<'_> {
             let none = ObjectPlacement { slot_bytes: 0, slots: 0 };
             // The text has been parsed above.
             let items = Workload::new(&spec, seed).into_iter().flatten();
-            items.map(move |item| item.to_request(&none))
+            before().chain(items.map(move |item| item.to_request(&none)))
         })
     }
 }
@@ -213,6 +246,21 @@ impl RunSpec<'_> {
 /// A load of `len` bytes at `offset`.
 pub(super) fn load(offset: u64, len: u64) -> Request {
     Request { time_ps: None, device: 0, offset, len, op: Op::Read }
+}
+
+/// A store of `len` bytes at `offset`.
+pub(super) fn store(offset: u64, len: u64) -> Request {
+    Request { op: Op::Write, ..load(offset, len) }
+}
+
+/// Numbers below `count` in the order in which `threads` threads pass through equal shares of them side
+/// by side.
+pub(super) fn shares(count: u64, threads: u32) -> impl Iterator<Item = u64> {
+    let threads = u64::from(threads);
+    let share = count.div_ceil(threads);
+    (0..share)
+        .flat_map(move |position| (0..threads).map(move |thread| thread * share + position))
+        .filter(move |number| *number < count)
 }
 
 /// Reads one metric of each system, in the order of [`MACHINES`]; `name` gives the run of a machine.

@@ -8,11 +8,14 @@ mod constants;
 mod cost;
 mod database;
 mod filesystem;
+#[cfg(test)]
+mod full_size;
 mod graph;
 mod gups;
 mod latency;
 mod machine;
 mod persistence_sensitivity;
+mod platform;
 mod promotion;
 mod redis;
 mod sensitivity;
@@ -38,6 +41,7 @@ const EXPERIMENTS: &[Build] = &[
     promotion::experiment,
     filesystem::experiment,
     database::experiment,
+    platform::experiment,
     constants::experiment,
     cost::experiment,
 ];

@@ -15,11 +15,14 @@ use crate::simulation_run::SimulationRun;
 pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
     "page_writes": "1", "1", "32"; "concurrent page writes of a request";
         "Linux submits the blocks of a journal transaction together";
+    "page_write": "16us", "20us", "20us"; "latency of a durable page write";
+        "the Z-SSD of section 3.3; flash of section 5.6";
     "flushed": "buffer", "flash", "flash"; "persistence point of the baselines' pages";
         "their drive's memory may be battery-backed, too";
-    "nand.program": "300us", "1200us", "1200us"; "flash program time";
-        "planes of a die in parallel; the drive's data sheet reports more writes than 126 dies of one plane give";
-    "fs.fence": "once", "each", "each"; "flushes per change written by line"; "one record with all structures";
+    "nand.program": "16us", "246us", "1200us"; "flash program time";
+        "the Z-SSD's write latency, section 3.3; a part that programs one page at once";
+    "fs.fence": "once", "once", "each"; "write-verify reads per change written by line";
+        "one behind each structure";
     "fs.batch": "1", "1", "16"; "changes made durable together"; "a journal transaction holds many";
     "fs.dirs": "100", "4000", "4000"; "directories, whose metadata occupy the drive's memory";
         "all metadata fit";
@@ -67,13 +70,14 @@ impl Assumptions {
         let files = &mut self.files;
         let clients = &mut self.clients;
         match key {
-            "page_writes" | "flushed" | "nand.program" => {
+            "page_writes" | "page_write" | "flushed" | "nand.program" => {
                 files.machine.push(format!("{key}={value}"));
                 clients.machine.push(format!("{key}={value}"));
             }
-            "fs.fence" | "fs.batch" | "fs.atime" | "fs.btrfs" => {
+            "fs.batch" | "fs.atime" | "fs.btrfs" => {
                 files.workload.push(format!("{}={value}", &key[3..]));
             }
+            "fs.fence" => files.fence = known(&["each"])?,
             "fs.dirs" => files.directories = change.count()?.into(),
             "fs.journal" => files.journal = known(&["512KiB", "16MiB"])?,
             "db.logging" => clients.own = known(&["own"])? == "own",

@@ -36,7 +36,7 @@ fn patterns(
     base: &MachineConfig,
 ) -> Result<Vec<SimulationRun>, ReproError> {
     let context = RunContext { settings, registry, base, machines: &MACHINES[..1] };
-    let mut runs = latency::runs(context, latency::Extent::for_sensitivity(settings))?;
+    let mut runs = latency::runs(context, latency::Extent::for_sensitivity())?;
     runs.extend(redis::runs(context, redis::Extent::for_sensitivity(settings))?);
     runs.extend(graph::runs(context, graph::Extent::for_sensitivity(settings))?);
     Ok(runs)

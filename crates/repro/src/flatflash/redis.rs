@@ -6,8 +6,8 @@ use std::sync::Arc;
 use deepram_media::Registry;
 
 use super::machine::{
-    BaselineRatios, DRAM, GIB, MACHINES, RunContext, RunSpec, SLOWDOWN_MACHINES, each, slowdown, totals,
-    words,
+    BaselineRatios, DRAM, GIB, MACHINES, RunContext, RunSpec, SLOWDOWN_MACHINES, each, shares, slowdown,
+    store, totals, words,
 };
 use crate::chart::{Axis, Chart, Drawing, Series};
 use crate::error::ReproError;
@@ -24,7 +24,7 @@ const DRIVE: u64 = 512 * GIB;
 /// Working sets as multiples of DRAM. The paper names only the last.
 const SETS: [u64; 5] = [1, 2, 4, 8, 16];
 const ENDS: [u64; 2] = [1, 16];
-const NAMED: u64 = 16;
+pub(super) const NAMED: u64 = 16;
 /// Operations of a workload in the paper.
 const OPERATIONS: u64 = 64_000_000;
 
@@ -46,17 +46,21 @@ impl Extent {
 
     /// The size used by the sensitivity study.
     pub(super) fn for_sensitivity(settings: &Settings) -> Self {
-        Self { sets: &ENDS, scale: settings.pick(512, 8192), threads: CLIENTS, theta: 0.99 }
+        Self { sets: &ENDS, scale: settings.pick(1024, 8192), threads: CLIENTS, theta: 0.99 }
     }
 
-    /// Measured operations, after as many unmeasured ones. Together they give each page of DRAM as many
-    /// operations as in the paper.
+    /// Measured operations: for each page of DRAM as many as in the paper.
     fn operations(&self) -> u64 {
-        OPERATIONS / 2 / self.scale
+        OPERATIONS / self.scale
+    }
+
+    /// Pairs of a working set of `set` times the DRAM.
+    fn records(&self, set: u64) -> u64 {
+        set * DRAM / self.scale / PAIR
     }
 }
 
-fn name(workload: &str, machine: &str, set: u64) -> String {
+pub(super) fn name(workload: &str, machine: &str, set: u64) -> String {
     format!("{workload}.{machine}.{set}x")
 }
 
@@ -65,13 +69,15 @@ pub(super) fn runs(context: RunContext<'_>, extent: Extent) -> Result<Vec<Simula
     let mut runs = Vec::new();
     for workload in WORKLOADS {
         for &set in extent.sets {
-            let records = set * DRAM / extent.scale / PAIR;
+            let records = extent.records(set);
             // An operation inserts at most one record.
-            let bytes = (records + 2 * extent.operations()) * PAIR;
+            let bytes = (records + extent.operations()) * PAIR;
+            // Redis allocates pairs in the order of their insertion.
             let spec = format!(
-                "{workload}:records={records},record={PAIR}B,field={PAIR}B,request=zipfian,theta={},count={}",
+                "{workload}:records={records},record={PAIR}B,field={PAIR}B,order=ordered,request=zipfian,theta={},\
+                 count={}",
                 extent.theta,
-                2 * extent.operations(),
+                extent.operations(),
             );
             for &(machine, kind) in context.machines {
                 let setting = RunSpec {
@@ -81,11 +87,13 @@ pub(super) fn runs(context: RunContext<'_>, extent: Extent) -> Result<Vec<Simula
                     dram: DRAM,
                     scale: extent.scale,
                     threads: extent.threads,
-                    warm_up: extent.operations(),
+                    warm_up: records,
                     base: context.base,
                     seed: context.settings.seed,
                 };
-                runs.push(setting.workload(context.registry, &spec, bytes)?);
+                let threads = extent.threads;
+                let load = move || shares(records, threads).map(|record| store(record * PAIR, PAIR));
+                runs.push(setting.workload(context.registry, &spec, bytes, load)?);
             }
         }
     }
@@ -143,9 +151,11 @@ pub(super) fn experiment(settings: &Settings, registry: &Arc<Registry>) -> Resul
         "Redis itself is not simulated: {CLIENTS} clients read, overwrite (YCSB B) or insert (YCSB D) \
          pairs of {PAIR} bytes stored in pages, without the store's index, its own work or the network, so \
          latency is that of memory. Keys are Zipfian in both workloads, as the paper says; the public YCSB \
-         D requests the latest keys. {} of DRAM, a drive of 256 times as much. {} operations are measured \
-         after as many others: the paper's 64 million, scaled like the sizes.",
+         D requests the latest keys. {} of DRAM, a drive of 256 times as much: the paper's sizes over {}. \
+         All pairs are loaded first, by key, as YCSB does; {} operations are measured from there: the \
+         paper's 64 million, scaled like the sizes.",
         words(DRAM / extent.scale),
+        extent.scale,
         extent.operations(),
     );
     Ok(Experiment::new("redis", "Key-value store", about, runs, move |finished| {

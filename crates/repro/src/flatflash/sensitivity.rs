@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use deepram_media::Registry;
 
+use super::latency::WarmUp;
 use super::machine::{ALL, MachineConfig, RunContext};
 use super::{cost, graph, gups, latency, redis};
 use crate::error::ReproError;
@@ -23,20 +24,23 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
         "Algorithm 1 only counts accesses, but a warm-up may have filled DRAM";
     "flat.max_threshold": "1", "7", "14"; "maximum promotion threshold"; "promote at the first access; double";
     "flat.algorithm": "literal", "decided", "decided"; "variant of Algorithm 1"; "as printed";
-    "flat.reset_epoch": "1000", "10000", "100000"; "accesses per epoch"; "a tenth; ten times";
+    "flat.reset_epoch": "as scaled", "as scaled", "10000"; "accesses per epoch of Algorithm 1"; "unscaled";
     "flat.line_read": "1us", "4.8us", "4.8us"; "latency of a line load over the link";
         "a link of 0.5 us each way, as in SkyByte-Artifact";
     "flat.posted_writes": "16", "64", "256"; "capacity of the write buffer, stores"; "a quarter; four times";
+    "flat.platform_epoch": "10ms", "none", "1s"; "protection epoch of the paper's platform, before scaling";
+        "the paper measured on it, the base is the hardware of its section 3; experiment platform has a sweep";
     "promote": "2us", "12.1us", "12.1us"; "time to move a page to DRAM"; "a page at the link's speed";
     "walk": "0.05us", "0.7us", "0.7us"; "time of a page-table walk"; "a walk served by the processor's caches";
     "all.nand.read": "1us", "9.76us", "89.76us"; "flash array read time";
         "the fastest devices of Figure 14; a read of 100 us";
-    "all.nand.program": "16us", "1200us", "1200us"; "flash program time"; "the Z-SSD's write latency, section 3.3";
+    "all.nand.program": "16us", "246us", "1200us"; "flash program time";
+        "the Z-SSD's write latency, section 3.3; a part that programs one page at once";
     "all.nand.suspend_program": "1us", "20us", "10ms"; "time to suspend a program for a read";
         "nearly none; a device that cannot suspend";
     "all.hit_policy": "hit", "hit", "frequency"; "effect of a hit on a page's RRIP interval";
         "the other variant of RRIP";
-    "all.write_queue": "8", "64", "512"; "queued programs per die"; "an eighth; eight times";
+    "all.write_queue": "as scaled", "as scaled", "64"; "queued programs per die"; "unscaled";
     "tlb": "as scaled", "as scaled", "1024"; "TLB entries"; "unscaled, whatever the size of the data";
     "memory": "0.25", "1", "4"; "factor on the size of the drive's memory (0.125 % of the drive)";
         "a quarter; four times";
@@ -46,6 +50,8 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
         "none; Linux with the SLC drive in the NVMM study";
     "stack.indirections": "1", "2", "4"; "translation tables besides the page table"; "one; double";
     "latency.stores": "0", "0", "0.5"; "share of stores in section 5.1"; "the paper mentions reads and writes";
+    "latency.warm_up": "lines", "pages", "pages"; "warm-up of section 5.1";
+        "the paper says that it is random, not what an access is";
     "gups.threads": "1", "24", "24"; "threads of GUPS"; "the paper says several";
     "graph.threads": "1", "1", "24"; "threads of the graph programs"; "one per core";
     "redis.threads": "1", "16", "16"; "concurrent Redis requests"; "Redis serves one client at a time";
@@ -90,7 +96,7 @@ impl Assumptions {
     fn new(settings: &Settings) -> Self {
         Self {
             base: MachineConfig::default(),
-            latency: latency::Extent::for_sensitivity(settings),
+            latency: latency::Extent::for_sensitivity(),
             gups: gups::Extent::for_sensitivity(settings),
             graph: graph::Extent::for_sensitivity(settings),
             redis: redis::Extent::for_sensitivity(settings),
@@ -125,10 +131,12 @@ impl Assumptions {
         let ParameterChange { key, value } = change;
         let base = &mut self.base;
         match key.split_once('.') {
+            Some(("flat", "platform_epoch")) => base.platform_epoch_ns = Some(change.picoseconds()? / 1000),
             Some(("flat", key)) => base.flat.push(format!("{key}={value}")),
             Some(("stack", key)) => base.stack.push(format!("{key}={value}")),
             Some(("all", key)) => base.overrides.push(format!("{key}={value}")),
             Some(("latency", "stores")) => self.latency.stores = change.number()?,
+            Some(("latency", "warm_up")) if value == "lines" => self.latency.warm_up = WarmUp::Lines,
             Some(("gups", "threads")) => self.gups.threads = change.count()?,
             Some(("graph", "threads")) => self.graph.threads = change.count()?,
             Some(("redis", "threads")) => self.redis.threads = change.count()?,

@@ -8,6 +8,7 @@
 use deepram_core::migration::LineRoute;
 
 use super::memory::{AT_DRIVE, MOVING};
+use super::platform::ExceptionStage;
 use super::task::{Step, Task, TaskId, Wait};
 use super::{AccessMode, EventKind, FlatMemory, LINES, LinkDirection};
 use crate::engine::Time;
@@ -33,6 +34,8 @@ pub(super) enum LineKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineStage {
+    /// The platform's exception, in front of the access.
+    Exception(ExceptionStage),
     Translate,
     Access,
     /// The store of this number needs a place in the write buffer.
@@ -103,6 +106,10 @@ impl FlatMemory {
         };
         let task = LineTask::new(line, kind, LineOwner::Request(slot), core);
         self.counts.cpu_lookups += u64::from(self.cpu.is_some());
+        if self.raises_exception(task.page()) {
+            let stage = LineStage::Exception(ExceptionStage::Translate);
+            return self.start(Task::Line(LineTask { stage, ..task }));
+        }
         if self.hit_cpu_cache(&task)? {
             self.counts.cpu_hits += 1;
             return Ok(());
@@ -159,6 +166,16 @@ impl FlatMemory {
     pub(super) fn step_line(&mut self, task: &mut LineTask) -> Result<Step, SimError> {
         match task.stage {
             LineStage::Post(number) => return Ok(self.post(task, number)),
+            LineStage::Exception(mut stage) => {
+                let store = !matches!(task.kind, LineKind::Load { store: false });
+                let (page, core) = (task.page(), task.core);
+                if let Some(wait) = self.step_exception(page, store, core, &mut stage, &mut task.looked_up)? {
+                    task.stage = LineStage::Exception(stage);
+                    return Ok(task.wait(wait));
+                }
+                self.counts.memory_lines += u64::from(task.kind != LineKind::Allocate);
+                (task.stage, task.waited) = (LineStage::Access, true);
+            }
             LineStage::Translate => {
                 self.counts.memory_lines += u64::from(task.kind != LineKind::Allocate);
                 task.stage = LineStage::Access;
@@ -319,9 +336,14 @@ impl FlatMemory {
     /// Accesses a line of a page at the drive.
     fn access_drive(&mut self, task: &mut LineTask) -> Result<Step, SimError> {
         let page = task.page();
+        // On the platform only exceptions see the device buffer.
+        task.looked_up |= self.protection.is_some();
         let Some((frame, filling)) = self.look_up(page, &mut task.looked_up)? else {
             return Ok(task.wait(Wait::Frame));
         };
+        if self.protection.is_some() && !filling {
+            return self.access_open_page(task, frame);
+        }
         let in_flight = self.table.get(page) != AT_DRIVE;
         if task.stores() && !in_flight {
             self.take_version(task);
@@ -348,6 +370,26 @@ impl FlatMemory {
             return Ok(task.wait(Wait::At(end)));
         }
         self.loaded(task, end)?;
+        Ok(Step::Done)
+    }
+
+    /// Accesses a line of a page in the device buffer as the platform does: in host memory.
+    fn access_open_page(&mut self, task: &mut LineTask, frame: usize) -> Result<Step, SimError> {
+        let in_flight = self.table.get(task.page()) != AT_DRIVE;
+        let stores = task.stores() && !in_flight;
+        if stores {
+            self.take_version(task);
+        }
+        let end = self.access_emulated(frame, task.within(), stores);
+        match task.kind {
+            _ if stores => self.stored(task, self.now, end),
+            LineKind::Store { .. } => {
+                // The rest of a line of a page in flight, to which the store goes when it has arrived.
+                task.kind = LineKind::Store { whole: true };
+                return Ok(task.wait(Wait::At(end)));
+            }
+            _ => self.loaded(task, end)?,
+        }
         Ok(Step::Done)
     }
 

@@ -71,6 +71,10 @@ counts! {
         pub flushed_pages: u64,
         /// Pages written to persistent regions as blocks.
         pub written_blocks: u64,
+        /// Pages of persistent regions programmed, those that reclamation moves not included.
+        pub region_programs: u64,
+        /// Exceptions of the platform's page protection.
+        pub exceptions: u64,
         /// Bytes over the link to the host.
         pub link_bytes_to_host: u64,
         /// Bytes over the link to the drive.

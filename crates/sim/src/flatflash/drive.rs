@@ -131,6 +131,7 @@ impl FlatMemory {
         };
         let mut ticket = None;
         if let Some(old) = target.victim {
+            self.close(old, target.frame);
             self.threshold.adjust_count(self.buffer.count(target.frame));
             if self.buffer_frames[target.frame].dirty {
                 ticket = self.program(old, target.frame)?;
@@ -156,6 +157,7 @@ impl FlatMemory {
         let now = self.now;
         let written = self.flash.write(page, buffer_frame, now, &at_drive, &mut self.shadow)?;
         self.buffer_frames[buffer_frame].dirty = false;
+        self.counts.region_programs += u64::from(self.is_persistent(page));
         let (die, spare) = written.spare;
         let (mut left, mut steps) = (spare, spare as usize * SEARCH_STEPS);
         while left > 0 && steps > 0 {
@@ -166,6 +168,7 @@ impl FlatMemory {
             let Some(other) = other.filter(|other| self.flash.accepts(die, *other)) else { continue };
             self.flash.write_to(die, other, self.cursor, now, &at_drive, &mut self.shadow)?;
             self.buffer_frames[self.cursor].dirty = false;
+            self.counts.region_programs += u64::from(self.is_persistent(other));
             self.counts.destaged_by_reclaim += 1;
             left -= 1;
         }

@@ -101,7 +101,7 @@ impl FlatMemory {
         self.shoot_down(page);
     }
 
-    fn shoot_down(&mut self, page: u32) {
+    pub(super) fn shoot_down(&mut self, page: u32) {
         for tlb in &mut self.tlbs {
             if let Some(entry) = tlb.find(page) {
                 tlb.remove(entry);
@@ -141,8 +141,12 @@ impl FlatMemory {
         if let Some(shadow) = &mut self.shadow {
             shadow.dram(number, line, store);
         }
+        self.serve_dram(u64::from(number) * PAGE + u64::from(line) * LINE_BYTES, store)
+    }
+
+    /// Accesses a line of the host's memory. Returns the time at which its data have been transferred.
+    pub(super) fn serve_dram(&mut self, first: u64, store: bool) -> Time {
         let now = self.now;
-        let first = u64::from(number) * PAGE + u64::from(line) * LINE_BYTES;
         (first / self.burst..=(first + LINE_BYTES - 1) / self.burst)
             .map(|burst| self.dram.serve(burst, store, now))
             .max()

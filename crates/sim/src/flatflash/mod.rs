@@ -42,6 +42,8 @@
 //!    request where there is a storage stack, then each page over the link. A page is durable after the
 //!    drive's latency of a page write (`page_write`), and not before the drive has accepted it. In the
 //!    paging systems the preset's `flushed` says where it goes from there.
+//! 9. With a `platform_epoch`, `flatflash` is the platform that the paper measured instead of the hardware
+//!    that it describes (`platform.rs`).
 
 mod access;
 mod counts;
@@ -50,6 +52,7 @@ mod flash;
 mod memory;
 mod options;
 mod persist;
+mod platform;
 mod posted;
 mod promotion;
 mod shadow;
@@ -72,6 +75,7 @@ pub use options::{AccessMode, FlatOptions};
 use drive::{BufferFrame, Fill};
 use flash::DriveFlash;
 use memory::{AT_DRIVE, HostFrame, MOVING};
+use platform::Protection;
 use posted::WriteBuffer;
 use promotion::Promotion;
 use shadow::Shadow;
@@ -170,6 +174,8 @@ pub struct FlatMemory {
     page_span: Time,
     posted: WriteBuffer,
     software: Option<SoftwareTimer>,
+    /// The platform's page protection, if the preset has an epoch.
+    protection: Option<Protection>,
     /// First page and end page (exclusive) of each persistent region.
     regions: Vec<(u32, u32)>,
     /// Lines of persistent regions stored to since the last flush.
@@ -213,6 +219,7 @@ impl FlatMemory {
             HitPolicy::Frequency => HitPriority::Frequency,
         };
         let buffer = Rrip::new(sets, preset.buffer_ways as u16, preset.rrip_bits as u8, priority);
+        let buffer_capacity = buffer.capacity();
         let (trigger, reset) = match preset.algorithm {
             PromotionAlgorithm::Decided => (PromotionTrigger::AtLeast, EpochReset::Uses),
             PromotionAlgorithm::Literal => (PromotionTrigger::Exactly, EpochReset::AccessCount),
@@ -247,7 +254,7 @@ impl FlatMemory {
             faulting_frames: 0,
             dram: DramMemory::new(&preset.dram)?,
             burst: preset.dram.burst_bytes().0.max(1),
-            buffer_frames: vec![BufferFrame::default(); buffer.capacity()],
+            buffer_frames: vec![BufferFrame::default(); buffer_capacity],
             pinned: vec![0; sets as usize],
             fills: HashMap::new(),
             buffer,
@@ -260,6 +267,8 @@ impl FlatMemory {
             line_span: preset.link.occupancy(Bytes(LINE_BYTES)).0,
             page_span: preset.link.occupancy(Bytes(PAGE)).0,
             posted: WriteBuffer::new(preset.posted_writes),
+            protection: Protection::new(preset.platform_epoch, buffer_capacity)
+                .filter(|_| mode == AccessMode::Promote),
             software: (mode == AccessMode::Stack).then(|| SoftwareTimer::new(&preset.software, seed)),
             regions: regions(options, u64::from(pages) * PAGE)?,
             unflushed: BTreeSet::new(),

@@ -130,6 +130,7 @@ impl FlatMemory {
         self.receive_lines(at, LINES)?;
         let Promotion { page, buffer_frame, frame, .. } = self.promotions.remove(at);
         self.flush_lines(page, frame);
+        self.close(page, buffer_frame);
         self.look_aside.finish(page.into()).map_err(look_aside_error)?;
         self.frames[frame as usize].dirty |= self.buffer_frames[buffer_frame].dirty;
         self.threshold.adjust_count(self.buffer.count(buffer_frame));

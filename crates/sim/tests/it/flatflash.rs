@@ -30,24 +30,24 @@ const SMALL: [&str; 13] = [
     "remap_batch=4",
 ];
 
-fn preset(overrides: &[&str]) -> Hierarchy {
+pub(crate) fn preset(overrides: &[&str]) -> Hierarchy {
     let all: Vec<&str> = SMALL.iter().chain(overrides).copied().collect();
     Registry::builtin().unwrap().get_with("hierarchy.p3700", &all).unwrap()
 }
 
-fn request(op: Op, offset: u64, len: u64) -> Request {
+pub(crate) fn request(op: Op, offset: u64, len: u64) -> Request {
     Request { time_ps: None, device: 0, offset, len, op }
 }
 
-fn load(line: u64) -> Request {
+pub(crate) fn load(line: u64) -> Request {
     request(Op::Read, line * 64, 64)
 }
 
-fn store(line: u64) -> Request {
+pub(crate) fn store(line: u64) -> Request {
     request(Op::Write, line * 64, 64)
 }
 
-fn options(cpu_cache: bool) -> FlatOptions {
+pub(crate) fn options(cpu_cache: bool) -> FlatOptions {
     FlatOptions { memory: Bytes(64 << 10), cpu_cache, verify: true, ..FlatOptions::default() }
 }
 
@@ -62,7 +62,7 @@ fn drives(
 }
 
 /// Returns the response time, nanoseconds, of the last request. Each request comes a millisecond after the previous one.
-fn last(preset: &Hierarchy, way: AccessMode, options: &FlatOptions, all: &[Request]) -> f64 {
+pub(crate) fn last(preset: &Hierarchy, way: AccessMode, options: &FlatOptions, all: &[Request]) -> f64 {
     let mut memory = FlatMemory::new(preset, way, options, 1).unwrap();
     let measured = drives(&mut memory, all, all.len() as u64 - 1, 1_000_000_000).unwrap();
     assert_eq!(measured.measured, 1);
@@ -75,7 +75,7 @@ fn near(found: f64, expected: f64, what: &str) {
 }
 
 /// Returns bounds, nanoseconds, of a DRAM line on an idle bank: from a row hit to a row conflict during a refresh.
-fn dram_bounds(preset: &Hierarchy) -> (f64, f64) {
+pub(crate) fn dram_bounds(preset: &Hierarchy) -> (f64, f64) {
     let dram = &preset.dram;
     let hit = dram.access(deepram_media::RowState::Hit, false).0 as f64 / 1e3;
     let conflict = dram.access(deepram_media::RowState::Conflict, false).0 as f64 / 1e3;
@@ -201,7 +201,12 @@ fn a_flush_takes_a_posted_store_for_each_line_and_a_read_behind_them() {
     near(last(&preset, AccessMode::Page, &persistent, &elsewhere), 0.0, "no page of the region");
 }
 
-fn counts(way: AccessMode, options: &FlatOptions, overrides: &[&str], all: &[Request]) -> FlatMemory {
+pub(crate) fn counts(
+    way: AccessMode,
+    options: &FlatOptions,
+    overrides: &[&str],
+    all: &[Request],
+) -> FlatMemory {
     let mut memory = FlatMemory::new(&preset(overrides), way, options, 1).unwrap();
     drives(&mut memory, all, 0, 1_000_000).unwrap();
     memory

@@ -5,6 +5,7 @@ mod clients;
 mod closed_forms;
 mod conservation;
 mod flatflash;
+mod flatflash_platform;
 mod measuring;
 mod metadata;
 mod nvmm;

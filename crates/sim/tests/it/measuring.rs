@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 
 use deepram_media::{Bytes, Picos, Processor, Registry};
-use deepram_sim::host::HostOptions;
+use deepram_sim::host::{HostOptions, drive};
 use deepram_sim::processor::{ProcessorOptions, ThreadReferences, warm_up_first};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run, run_threads};
 use deepram_trace::workload::Rng;
 use deepram_trace::{MemRef, MemoryAccess, Op, Request};
 use serde_json::Value;
+
+use crate::processor::fake::Fake;
 
 const HALF: usize = 500;
 const SEED: u64 = 11;
@@ -137,4 +139,19 @@ fn a_run_that_is_all_warm_up_takes_static_energy_alone() {
             check_all_cold(system.name(), &by_requests(system, 2 * HALF, warm_up));
         }
     }
+}
+
+#[test]
+fn at_a_barrier_no_thread_goes_on_before_the_last_request_of_the_warm_up_has_completed() {
+    let sent = |barrier: bool| {
+        let mut device = Fake { write: 1000, ..Fake::stalling(100) };
+        // Three requests of warm-up, of which the first takes longest.
+        let requests = [Op::Write, Op::Read, Op::Read, Op::Read, Op::Read]
+            .map(|op| Ok::<_, SimError>(Request { time_ps: None, device: 0, offset: 0, len: 64, op }));
+        let options = HostOptions { threads: 2, warm_up: 3, barrier, ..HostOptions::default() };
+        let result = drive(&mut device, requests.into_iter(), &options).unwrap();
+        (device.log.iter().map(|(time, _)| *time).collect::<Vec<u64>>(), result.time.0, result.measured)
+    };
+    assert_eq!(sent(true), (vec![0, 0, 100, 1000, 1000], 100, 2));
+    assert_eq!(sent(false).0, [0, 0, 100, 200, 300]);
 }

@@ -12,7 +12,7 @@ use deepram_trace::{MemRef, MemoryAccess, ObjectPlacement, Op, ReadOptions, Trac
 use fake::{Chaos, Fake};
 use proptest::prelude::*;
 
-mod fake;
+pub(crate) mod fake;
 
 /// One core without a cache, with one instruction per nanosecond and limits that are never reached.
 fn plain() -> ProcessorOptions {

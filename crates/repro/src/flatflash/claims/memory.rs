@@ -1,5 +1,8 @@
 //! Claims about latency and GUPS: sections 5.1 and 5.2, and their rows of Table 1.
 
+use super::reasons::{
+    GUPS_MOVED, GUPS_THREADS_STACK, GUPS_THREADS_UNIFIED, LIFETIME, PLATFORM, SEQUENTIAL, STACK_SOFTWARE,
+};
 use super::{PAGES, TABLE_1};
 use crate::claim::{Claim, Expected, magnitude, trend};
 
@@ -17,7 +20,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of UnifiedMMap over FlatFlash, least over drive sizes",
         ("1.2 to 1.4", Range(1.2, 1.4)),
         &["random.over_unified.least"],
-    ),
+    )
+    .because(PLATFORM),
     magnitude(
         "random-unified-most",
         "latency",
@@ -25,7 +29,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of UnifiedMMap over FlatFlash, greatest over drive sizes",
         ("1.2 to 1.4", Range(1.2, 1.4)),
         &["random.over_unified.most"],
-    ),
+    )
+    .because(PLATFORM),
     magnitude(
         "random-stack-least",
         "latency",
@@ -33,7 +38,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of TraditionalStack over FlatFlash, least over drive sizes",
         ("1.8 to 2.1", Range(1.8, 2.1)),
         &["random.over_stack.least"],
-    ),
+    )
+    .because(STACK_SOFTWARE),
     magnitude(
         "random-stack-most",
         "latency",
@@ -41,7 +47,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of TraditionalStack over FlatFlash, greatest over drive sizes",
         ("1.8 to 2.1", Range(1.8, 2.1)),
         &["random.over_stack.most"],
-    ),
+    )
+    .because(STACK_SOFTWARE),
     magnitude(
         "sequential-unified",
         "latency",
@@ -49,7 +56,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Sequential access latency of UnifiedMMap over FlatFlash, mean over drive sizes",
         ("about 1", Value(1.0)),
         &["sequential.over_unified.mean"],
-    ),
+    )
+    .because(SEQUENTIAL),
     trend(
         "sequential-stack",
         "latency",
@@ -57,7 +65,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Sequential access latency of TraditionalStack over FlatFlash, mean over drive sizes",
         ("well above 1", AtLeast(1.0)),
         &["sequential.over_stack.mean"],
-    ),
+    )
+    .because(SEQUENTIAL),
     magnitude(
         "gups-unified-least",
         "gups",
@@ -65,7 +74,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "GUPS time of UnifiedMMap over FlatFlash, least over drive sizes",
         ("1.5 to 1.6", Range(1.5, 1.6)),
         &["gups.time.over_unified.least"],
-    ),
+    )
+    .because(GUPS_THREADS_UNIFIED),
     magnitude(
         "gups-unified-most",
         "gups",
@@ -73,7 +83,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "GUPS time of UnifiedMMap over FlatFlash, greatest over drive sizes",
         ("1.5 to 1.6", Range(1.5, 1.6)),
         &["gups.time.over_unified.most"],
-    ),
+    )
+    .because(GUPS_THREADS_UNIFIED),
     magnitude(
         "gups-stack-least",
         "gups",
@@ -81,7 +92,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "GUPS time of TraditionalStack over FlatFlash, least over drive sizes",
         ("2.5 to 2.7", Range(2.5, 2.7)),
         &["gups.time.over_stack.least"],
-    ),
+    )
+    .because(GUPS_THREADS_STACK),
     magnitude(
         "gups-stack-most",
         "gups",
@@ -89,7 +101,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "GUPS time of TraditionalStack over FlatFlash, greatest over drive sizes",
         ("2.5 to 2.7", Range(2.5, 2.7)),
         &["gups.time.over_stack.most"],
-    ),
+    )
+    .because(GUPS_THREADS_STACK),
     magnitude(
         "gups-moved-unified",
         "gups",
@@ -97,7 +110,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "GUPS page movements of UnifiedMMap over FlatFlash",
         ("1.3 to 1.5", Range(1.3, 1.5)),
         &["gups.moved.over_unified"],
-    ),
+    )
+    .because(GUPS_MOVED),
     magnitude(
         "gups-moved-stack",
         "gups",
@@ -105,7 +119,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "GUPS page movements of TraditionalStack over FlatFlash",
         ("1.3 to 1.5", Range(1.3, 1.5)),
         &["gups.moved.over_stack"],
-    ),
+    )
+    .because(GUPS_MOVED),
     trend(
         "gups-memory-unified",
         "gups",
@@ -119,7 +134,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
             "gups.memory.x2.over_unified",
             "gups.memory.x4.over_unified",
         ],
-    ),
+    )
+    .because(PLATFORM),
     trend(
         "gups-memory-stack",
         "gups",
@@ -133,7 +149,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
             "gups.memory.x2.over_stack",
             "gups.memory.x4.over_stack",
         ],
-    ),
+    )
+    .because(PLATFORM),
     magnitude(
         "gups-mean",
         "gups",
@@ -141,7 +158,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "GUPS mean speedup over UnifiedMMap",
         ("1.6", Value(1.6)),
         &["gups.time.over_unified.mean"],
-    ),
+    )
+    .because(GUPS_THREADS_UNIFIED),
     magnitude(
         "gups-lifetime",
         "gups",
@@ -150,5 +168,6 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         ("1.3", Value(1.3)),
         &["gups.programs.over_unified"],
     )
-    .noted(PAGES),
+    .noted(PAGES)
+    .because(LIFETIME),
 ];

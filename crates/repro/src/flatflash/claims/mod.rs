@@ -7,6 +7,7 @@
 pub(super) mod memory;
 pub(super) mod persistence;
 pub(super) mod programs;
+mod reasons;
 pub(super) mod tables;
 
 use crate::claim::{Claim, Class, Expected, Tolerance, magnitude};

@@ -1,6 +1,7 @@
 //! Claims about graph analytics and the key-value store: sections 5.3 and 5.4, and their rows of Table
 //! 1.
 
+use super::reasons::{GRAPHS, LIFETIME, REDIS_SETS, REDIS_TAIL, STACK_SOFTWARE, YCSB_MEAN};
 use super::{PAGES, PAIRS, STAND_IN, TABLE_1};
 use crate::claim::{Claim, Expected, magnitude, trend};
 
@@ -22,7 +23,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_unified.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "pagerank-unified-most",
         "graph",
@@ -32,7 +34,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_unified.most"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "pagerank-stack-least",
         "graph",
@@ -42,7 +45,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_stack.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "pagerank-stack-most",
         "graph",
@@ -52,7 +56,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_stack.most"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     trend(
         "pagerank-dram",
         "graph",
@@ -62,7 +67,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.dram4096mib.over_unified", "pagerank.dram512mib.over_unified"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "pagerank-mean",
         "graph",
@@ -72,7 +78,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_unified.mean"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "pagerank-lifetime",
         "graph",
@@ -82,7 +89,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.programs.over_unified"],
     )
     .hardware_dependent()
-    .noted(PAGES),
+    .noted(PAGES)
+    .because(LIFETIME),
     magnitude(
         "cc-unified-least",
         "graph",
@@ -92,7 +100,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_unified.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "cc-unified-most",
         "graph",
@@ -102,7 +111,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_unified.most"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "cc-stack-least",
         "graph",
@@ -112,7 +122,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_stack.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "cc-stack-most",
         "graph",
@@ -122,7 +133,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_stack.most"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     trend(
         "cc-dram",
         "graph",
@@ -132,7 +144,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.dram4096mib.over_unified", "cc.dram512mib.over_unified"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "cc-mean",
         "graph",
@@ -142,7 +155,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_unified.mean"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(GRAPHS),
     magnitude(
         "cc-lifetime",
         "graph",
@@ -152,7 +166,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.programs.over_unified"],
     )
     .hardware_dependent()
-    .noted(PAGES),
+    .noted(PAGES)
+    .because(LIFETIME),
     magnitude(
         "redis-mean-unified-least",
         "redis",
@@ -162,7 +177,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.mean.over_unified.least"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(REDIS_SETS),
     magnitude(
         "redis-mean-unified-most",
         "redis",
@@ -172,7 +188,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.mean.over_unified.most"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(REDIS_SETS),
     magnitude(
         "redis-mean-stack-least",
         "redis",
@@ -182,7 +199,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.mean.over_stack.least"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(REDIS_SETS),
     magnitude(
         "redis-mean-stack-most",
         "redis",
@@ -192,7 +210,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.mean.over_stack.most"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(REDIS_SETS),
     magnitude(
         "redis-tail-unified",
         "redis",
@@ -202,7 +221,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.p99.over_unified.mean"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(REDIS_TAIL),
     magnitude(
         "redis-tail-stack",
         "redis",
@@ -212,7 +232,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.p99.over_stack.mean"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(STACK_SOFTWARE),
     magnitude(
         "redis-moved",
         "redis",
@@ -222,7 +243,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["ycsb-b.moved.x16.over_stack"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(REDIS_SETS),
     magnitude(
         "ycsb-b-mean",
         "redis",
@@ -232,7 +254,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["ycsb-b.p99.over_unified.mean"],
     )
     .hardware_dependent()
-    .noted(TAIL),
+    .noted(TAIL)
+    .because(YCSB_MEAN),
     magnitude(
         "ycsb-b-lifetime",
         "redis",
@@ -242,7 +265,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["ycsb-b.programs.over_unified"],
     )
     .hardware_dependent()
-    .noted(PAGES),
+    .noted(PAGES)
+    .because(LIFETIME),
     magnitude(
         "ycsb-d-mean",
         "redis",
@@ -252,7 +276,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["ycsb-d.p99.over_unified.mean"],
     )
     .hardware_dependent()
-    .noted(TAIL),
+    .noted(TAIL)
+    .because(YCSB_MEAN),
     magnitude(
         "ycsb-d-lifetime",
         "redis",
@@ -262,5 +287,6 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["ycsb-d.programs.over_unified"],
     )
     .hardware_dependent()
-    .noted(PAGES),
+    .noted(PAGES)
+    .because(LIFETIME),
 ];

@@ -1,5 +1,6 @@
 //! Claims about promotion (section 3.4), Table 2 and Table 3.
 
+use super::reasons::{PROMOTION, SLOWDOWN};
 use super::{PAIRS, STAND_IN, constant};
 use crate::claim::{Claim, Class, Expected, Tolerance, magnitude, trend};
 
@@ -17,7 +18,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
          access patterns",
         ("above 1", AtLeast(1.0)),
         &["promotion.best_fixed"],
-    ),
+    )
+    .because(PROMOTION),
     trend(
         "adaptive-over-hardly-ever",
         "promotion",
@@ -26,7 +28,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
          over access patterns",
         ("above 1", AtLeast(1.0)),
         &["promotion.hardly_ever"],
-    ),
+    )
+    .because(PROMOTION),
     constant("cost-read", "Read of a line from the SSD-Cache", ("4.8 µs", 4.8), &["cost_us.read"]),
     constant("cost-write", "Write of a line to the SSD-Cache", ("0.6 µs", 0.6), &["cost_us.write"]),
     constant("cost-promote", "Promotion of a page", ("12.1 µs", 12.1), &["cost_us.promote"]),
@@ -48,7 +51,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Slowdown of GUPS on FlatFlash relative to all-DRAM",
         ("8.9", Value(8.9)),
         &["slowdown.gups"],
-    ),
+    )
+    .because(SLOWDOWN),
     magnitude(
         "slowdown-pagerank",
         "cost",
@@ -58,7 +62,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["slowdown.pagerank"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(SLOWDOWN),
     magnitude(
         "slowdown-cc",
         "cost",
@@ -68,7 +73,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["slowdown.cc"],
     )
     .hardware_dependent()
-    .noted(STAND_IN),
+    .noted(STAND_IN)
+    .because(SLOWDOWN),
     magnitude(
         "slowdown-ycsb-b",
         "cost",
@@ -78,7 +84,8 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["slowdown.ycsb-b"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(SLOWDOWN),
     magnitude(
         "slowdown-ycsb-d",
         "cost",
@@ -88,5 +95,6 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["slowdown.ycsb-d"],
     )
     .hardware_dependent()
-    .noted(PAIRS),
+    .noted(PAIRS)
+    .because(SLOWDOWN),
 ];
