@@ -89,7 +89,7 @@ pub(super) const MACHINE: [&str; 6] = [
     "tlb_entries=8",
     "tlb_ways=8",
     "write_queue=1",
-    "reset_epoch=78",
+    "reset_epoch=500",
 ];
 
 /// The system on this machine, with `machine` replacing overrides of the same key.

@@ -4,8 +4,8 @@
 //! 1. A run names the paper's sizes of drive and DRAM and a scale. Everything that holds data or stands
 //!    for a share of them is divided by the scale: the data, DRAM, the SSD-Cache (device buffer, 0.125 %
 //!    of the drive), the processor's cache, the TLB, the queues of programs in the drive, the epoch of
-//!    Algorithm 1 (its accesses are compared with the uses of the pages in the SSD-Cache) and the
-//!    protection epoch of the paper's platform.
+//!    Algorithm 1 (its accesses are compared with the uses of the pages in the SSD-Cache; at least 500, so
+//!    that the threshold can adapt) and the protection epoch of the paper's platform.
 //! 2. Times are not scaled, so rates are not either, nor the number of things that work at once: threads,
 //!    channels and dies, the link and its write buffer. With fewer dies, a thread would find a slower
 //!    drive than the paper's. The promotion look-aside buffer (PLB) is one of these, but takes at most a
@@ -49,8 +49,10 @@ const TLB: u64 = 1024;
 const TLB_WAYS: u64 = 8;
 /// Queued programs of a die.
 const WRITE_QUEUE: u64 = 64;
-/// Accesses of an epoch of Algorithm 1.
+/// Accesses of an epoch of Algorithm 1, and the fewest after scaling: the threshold needs 28 uses of pages that are
+/// promoted to fall from 7 to 1, and an epoch must have many times as many.
 const RESET_EPOCH: u64 = 10_000;
+const MIN_EPOCH: u64 = 500;
 /// Entries of the PLB, and frames of DRAM for each at least.
 const LOOK_ASIDE: u64 = 64;
 const FRAMES_PER_LOOK_ASIDE: u64 = 16;
@@ -172,7 +174,7 @@ impl RunSpec<'_> {
             format!("write_queue={}", scaled(WRITE_QUEUE)),
         ];
         if self.machine == Machine::FlatFlash {
-            config.overrides.push(format!("reset_epoch={}", scaled(RESET_EPOCH)));
+            config.overrides.push(format!("reset_epoch={}", scaled(RESET_EPOCH).max(MIN_EPOCH)));
             config.overrides.push(format!("look_aside={look_aside}"));
             if let Some(epoch) = self.base.platform_epoch_ns {
                 config.overrides.push(format!("platform_epoch={}ns", scaled(epoch)));
