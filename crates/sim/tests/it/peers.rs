@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use deepram_media::Registry;
-use deepram_sim::peers::{CASES, PeerWorkload, run_case};
+use deepram_sim::peers::{PeerWorkload, cases, run_case};
 
 /// Returns the folder of the traces; None if they are not on this machine.
 fn traces() -> Option<PathBuf> {
@@ -16,7 +16,7 @@ fn traces() -> Option<PathBuf> {
 fn check(name: &str) {
     let folder = traces();
     let registry = Registry::builtin().unwrap();
-    let case = CASES.iter().find(|case| case.name == name).unwrap();
+    let case = cases().find(|case| case.name == name).unwrap();
     if folder.is_none() && matches!(case.workload, PeerWorkload::Trace(_)) {
         eprintln!("skipped: the traces are not here; set DEEPRAM_TRACES");
         return;
