@@ -1,4 +1,4 @@
-//! The simulator on the cases on which MQSim and DiskSim were measured: our values, theirs, the difference.
+//! The simulator on the cases on which MQSim, DiskSim and SkyByte were measured: our values, theirs, the difference.
 
 use std::path::PathBuf;
 

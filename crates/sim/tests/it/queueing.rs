@@ -38,6 +38,11 @@ fn m_d_1<D: Device>(
     mut device: impl FnMut() -> D,
     mut place: impl FnMut(&mut Rng) -> (u64, u64),
 ) {
+    // One request after the other, none waits.
+    let mut random = Rng::new(6, what);
+    let requests = (0..20_000).map(|_| place(&mut random)).map(|(offset, len)| read(None, offset, len));
+    let requests: Requests = requests.collect();
+    let alone = closed(&mut device(), 1, 0, requests).response.mean_ns * 1e3;
     for load in [0.3, 0.6, 0.8] {
         let mut random = Rng::new(7, what);
         let mut now = 0.0;
@@ -46,10 +51,7 @@ fn m_d_1<D: Device>(
             let (offset, len) = place(&mut random);
             read(Some(now as u64), offset, len)
         });
-        let mut one = device();
-        let measured = drive(&mut one, requests, &HostOptions::default()).unwrap();
-        // The time of a lone request is that of the fastest.
-        let wait = (measured.response.mean_ns - measured.response.min_ns) * 1e3;
+        let wait = drive(&mut device(), requests, &HostOptions::default()).unwrap().response.mean_ns * 1e3 - alone;
         let expected = load * service_ps / (2.0 * (1.0 - load));
         within(wait, expected, 0.01, &format!("{what}, load {load}: wait, ps"));
     }
@@ -127,7 +129,7 @@ fn poisson_misses_of_nvmm_wait_for_one_plane_as_in_an_m_d_1_queue() {
     });
 }
 
-/// Returns the mean response of `clients` that send their next request as soon as the last has ended and a think time
+/// The measurements of `clients` that send their next request as soon as the last has ended and a think time
 /// is over.
 fn closed<D: Device>(device: &mut D, clients: u32, think: u64, requests: Requests) -> HostResult {
     let options = HostOptions { threads: clients, think: Picos(think), warm_up: 100, ..HostOptions::default() };
@@ -279,7 +281,7 @@ fn a_closed_network_of_exponential_stations_gives_what_mean_value_analysis_says(
         let visits = 1.0 / 0.3;
         let demands = [4.0, 20.0 * 0.3, 30.0 * 0.15, 9.0 * 0.25].map(|time| time * us * visits);
         let mut network = Network::new(think, stations, routes, 3);
-        let requests = (0..400_000).map(|_| read(None, 0, 64)).collect();
+        let requests = (0..1_600_000).map(|_| read(None, 0, 64)).collect();
         let measured = closed(&mut network, clients, 0, requests);
         let expected = mean_values(clients, think, &demands) * 1e12;
         within(measured.requests_per_s, expected, 0.01, &format!("{clients} clients: passes/s"));
@@ -332,7 +334,7 @@ fn a_finite_population_at_a_constant_server_is_served_as_its_embedded_chain_says
     let us = 1e6;
     for (clients, think) in [(2, 30.0 * us), (5, 30.0 * us), (8, 100.0 * us), (12, 100.0 * us)] {
         let mut network = Network::new(think, vec![Service::Constant(10.0 * us)], Vec::new(), 5);
-        let requests = (0..400_000).map(|_| read(None, 0, 64)).collect();
+        let requests = (0..1_600_000).map(|_| read(None, 0, 64)).collect();
         let measured = closed(&mut network, clients, 0, requests);
         let expected = finite_population(clients as usize, think, 10.0 * us) * 1e12;
         within(measured.requests_per_s, expected, 0.01, &format!("{clients} clients: services/s"));
@@ -383,10 +385,10 @@ fn no_channel_of_nvmm_carries_more_than_the_run_lets_it() {
     let preset: Nvmm = Registry::builtin().unwrap().get_with("nvmm-slc", &overrides).unwrap();
     let options = NvmmOptions { cache: Bytes(1 << 20), ..NvmmOptions::default() };
     let mut memory = NvmmMemory::new(&preset, &options, 1).unwrap();
-    let requests = storm(memory.capacity().0, 60_000, 64, true);
+    let requests = storm(memory.capacity().0 / 4, 60_000, 64, true);
     let time = drive(&mut memory, requests.into_iter(), &HostOptions::default()).unwrap().time;
     let share = memory.channel_use(time);
-    assert!(share > 0.2 && share <= 1.0, "the channels are busy {share} of the run");
+    assert!(share > 0.1 && share <= 1.0, "the channels are busy {share} of the run");
 }
 
 #[test]
@@ -408,7 +410,7 @@ fn a_link_carries_no_more_bytes_than_its_directions_have_time_for() {
     let registry = Registry::builtin().unwrap();
     let preset: Hierarchy = registry.get("hierarchy.p3700-32gib").unwrap();
     for mode in [AccessMode::Promote, AccessMode::Page, AccessMode::Stack] {
-        let options = FlatOptions { memory: Bytes(4 << 20), ..FlatOptions::default() };
+        let options = FlatOptions { memory: Bytes(4 << 20), cpu_cache: false, ..FlatOptions::default() };
         let mut memory = FlatMemory::new(&preset, mode, &options, 1).unwrap();
         let requests = storm(256 << 20, 100_000, 64, false);
         let host = HostOptions { threads: 64, ..HostOptions::default() };
