@@ -2,9 +2,10 @@
 //! FlatFlash as a baseline. Its parameters are those of its source (platformxlab/skybte@ca5b86d), its
 //! figures those of the outputs kept with its artifact (HieronZhang/SkyByte-Artifact@7754b5f).
 //!
-//! Its traces were not at hand, so that no run repeats its accesses. What can be compared is the time of an access for a given rate of misses: the cost of a hit, and the waits for
-//! dies that program the pages which leave the cache. Its baseline programs each page that leaves, dirty or
-//! not, so that all pages are dirty here.
+//! Its traces were not at hand, so that no run repeats its accesses. What can be compared is the time of an
+//! access for a given rate of misses: the cost of a hit, and the waits for dies that program the pages
+//! which leave the cache. Its baseline programs each page that leaves, dirty or not, so that all pages are
+//! dirty here.
 
 use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
@@ -67,10 +68,8 @@ impl Iterator for LoadsAndStores {
     }
 }
 
-/// SkyByte's runs are of programs, whose misses come in streams; ours are independent. SkyByte serves the
-/// reads and programs of a die first come, first served; ours reads before it goes on programming.
-const PROGRAMS_OF_SKYBYTE: &str = "the misses of its programs come in streams, ours are independent; it \
-     queues a read behind all programs of its die, ours behind one";
+/// SkyByte's runs are of programs, whose misses come in streams; ours are independent.
+const PROGRAMS_OF_SKYBYTE: &str = "the misses of its programs come in streams, ours are independent";
 
 /// In this run of SkyByte 18 % of the misses wait for a page that another core has already requested,
 /// which shortens their mean. Of ours, none.
