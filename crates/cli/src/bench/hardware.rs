@@ -76,7 +76,8 @@ pub(super) fn run(args: &HardwareArgs) -> anyhow::Result<Report> {
     let bar = progress("simulating");
     let mut rows = Vec::new();
     for (title, spec) in WORKLOADS {
-        for (system, preset) in SYSTEMS.iter().flat_map(|(system, of)| of.iter().map(move |p| (*system, *p))) {
+        for (system, preset) in SYSTEMS.iter().flat_map(|(system, of)| of.iter().map(move |p| (*system, *p)))
+        {
             if format!("{} {preset}", system.name()).contains(&args.filter) {
                 rows.push(row(&registry, title, spec, system, preset)?);
             }
@@ -135,7 +136,8 @@ impl Drive {
             }
             System::SsdPaging => {
                 let sheet: Ssd = registry.get(&format!("ssd.{preset}"))?;
-                let dram: Dram = registry.get(if preset == "paging-slc" { "ddr3-1600" } else { "ddr5-64gib" })?;
+                let dram: Dram =
+                    registry.get(if preset == "paging-slc" { "ddr3-1600" } else { "ddr5-64gib" })?;
                 (sheet.nand.clone(), sheet.raw_bytes(), sheet.host_bytes(), price(&dram), Vec::new())
             }
             _ => {

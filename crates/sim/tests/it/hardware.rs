@@ -39,9 +39,8 @@ fn random(
     let mut device = ParallelSsd::new(&ssd, &options, 1).unwrap();
     let pages = ssd.host_bytes().0 / 4096;
     let mut random = Rng::new(1, "hardware");
-    let requests = (0..count).map(|_| {
-        Ok(Request { time_ps: None, device: 0, offset: random.below(pages) * 4096, len: 4096, op })
-    });
+    let requests = (0..count)
+        .map(|_| Ok(Request { time_ps: None, device: 0, offset: random.below(pages) * 4096, len: 4096, op }));
     let host = HostOptions { per_thread: depth, warm_up: count / 4, ..HostOptions::default() };
     let measured = drive(&mut device, requests, &host).unwrap();
     let amplification = measured.counts.write_amplification();
@@ -130,6 +129,11 @@ fn a_miss_of_flash_main_memory_on_flash_of_today_takes_its_closed_form() {
         // The rest of a page crosses the channel after its line has answered the request.
         let host = HostOptions { think: Picos::from_us(100), ..HostOptions::default() };
         let measured = drive(&mut memory, requests, &host).unwrap();
-        within(measured.response.mean_ns, (preset.idle_miss().0 + preset.mapping_miss.0) as f64 / 1e3, 0.01, &format!("{name}, a miss, ns"));
+        within(
+            measured.response.mean_ns,
+            (preset.idle_miss().0 + preset.mapping_miss.0) as f64 / 1e3,
+            0.01,
+            &format!("{name}, a miss, ns"),
+        );
     }
 }

@@ -111,7 +111,10 @@ fn the_whole_number_ratio_of_skybyte_keeps_the_threshold_at_its_maximum() {
         let counter = |key: &str| result.counters.get(key).cloned().unwrap_or_default();
         eprintln!(
             "{name}: threshold {}, epochs {}, promotions {}, mean {:.0} ns",
-            counter("threshold"), counter("threshold_epochs"), counter("promotions"), result.latency.mean_ns
+            counter("threshold"),
+            counter("threshold_epochs"),
+            counter("promotions"),
+            result.latency.mean_ns
         );
     }
     assert_eq!(theirs.counters["threshold"], 7);

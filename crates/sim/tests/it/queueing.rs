@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 
 use deepram_media::{Bytes, Dram, Hierarchy, NandOp, Nvmm, Picos, Registry, Ssd};
+use deepram_sim::SimError;
 use deepram_sim::flash::FlashCounts;
 use deepram_sim::flatflash::{AccessMode, FlatMemory, FlatOptions};
 use deepram_sim::host::{Command, Context, Device, HostOptions, HostResult, Slot, drive};
 use deepram_sim::nvmm::{NvmmMemory, NvmmOptions};
 use deepram_sim::ssd::{ParallelSsd, Precondition, SerialSsd, SsdOptions};
-use deepram_sim::SimError;
 use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 
@@ -51,7 +51,8 @@ fn m_d_1<D: Device>(
             let (offset, len) = place(&mut random);
             read(Some(now as u64), offset, len)
         });
-        let wait = drive(&mut device(), requests, &HostOptions::default()).unwrap().response.mean_ns * 1e3 - alone;
+        let wait =
+            drive(&mut device(), requests, &HostOptions::default()).unwrap().response.mean_ns * 1e3 - alone;
         let expected = load * service_ps / (2.0 * (1.0 - load));
         within(wait, expected, 0.01, &format!("{what}, load {load}: wait, ps"));
     }
@@ -124,15 +125,20 @@ fn poisson_misses_of_nvmm_wait_for_one_plane_as_in_an_m_d_1_queue() {
     let (memory, service) = one_plane();
     let blocks = memory.capacity().0 / 4096;
     drop(memory);
-    m_d_1("one plane of nvmm", service, 600_000, || one_plane().0, |random| {
-        (random.below(blocks) * 4096, 64)
-    });
+    m_d_1(
+        "one plane of nvmm",
+        service,
+        600_000,
+        || one_plane().0,
+        |random| (random.below(blocks) * 4096, 64),
+    );
 }
 
 /// The measurements of `clients` that send their next request as soon as the last has ended and a think time
 /// is over.
 fn closed<D: Device>(device: &mut D, clients: u32, think: u64, requests: Requests) -> HostResult {
-    let options = HostOptions { threads: clients, think: Picos(think), warm_up: 100, ..HostOptions::default() };
+    let options =
+        HostOptions { threads: clients, think: Picos(think), warm_up: 100, ..HostOptions::default() };
     drive(device, requests.into_iter(), &options).unwrap()
 }
 
@@ -257,7 +263,8 @@ fn mean_values(clients: u32, think: f64, demands: &[f64]) -> f64 {
     let mut queues = vec![0.0; demands.len()];
     let mut throughput = 0.0;
     for n in 1..=clients {
-        let times: Vec<f64> = demands.iter().zip(&queues).map(|(demand, queue)| demand * (1.0 + queue)).collect();
+        let times: Vec<f64> =
+            demands.iter().zip(&queues).map(|(demand, queue)| demand * (1.0 + queue)).collect();
         throughput = f64::from(n) / (think + times.iter().sum::<f64>());
         queues = times.iter().map(|time| throughput * time).collect();
     }
@@ -376,7 +383,11 @@ fn no_bus_or_array_of_a_drive_is_busy_for_longer_than_the_run() {
     let requests = storm(device.capacity().0 / 2, 30_000, 4096, true);
     let time = drive(&mut device, requests.into_iter(), &HostOptions::default()).unwrap().time.0;
     let busy = device.busy_time().0;
-    assert!(busy > 0 && busy <= time * serial.packages(), "{} elements: {busy} of {time} ps", serial.packages());
+    assert!(
+        busy > 0 && busy <= time * serial.packages(),
+        "{} elements: {busy} of {time} ps",
+        serial.packages()
+    );
 }
 
 #[test]
