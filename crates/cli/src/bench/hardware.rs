@@ -47,7 +47,7 @@ const WORKLOADS: [(&str, &str); 3] = [
 const SYSTEMS: [(System, &[&str]); 6] = [
     (System::Dram, &["ddr5-64gib"]),
     (System::FlatFlash, &["cxl-xl-flash", "kioxia-fl6", "micron-9550-max", "p3700"]),
-    (System::UnifiedMmap, &["cxl-xl-flash", "kioxia-fl6", "micron-9550-max", "p3700"]),
+    (System::UnifiedMMap, &["cxl-xl-flash", "kioxia-fl6", "micron-9550-max", "p3700"]),
     (System::TraditionalStack, &["cxl-xl-flash", "kioxia-fl6", "micron-9550-max", "p3700"]),
     (System::Nvmm, &["nvmm-xl-flash", "nvmm-tlc-232", "nvmm-slc"]),
     (System::SsdPaging, &["kioxia-fl6", "micron-9550-max", "paging-slc"]),
