@@ -67,7 +67,8 @@ fn linked() -> FlatMemory {
     let preset: Hierarchy = registry.get_with("hierarchy.p3700-32gib", &all).unwrap();
     assert_eq!(preset.link.occupancy(Bytes(64)), Picos::from_us(1));
     // The pages of a persistent region stay at the drive.
-    let options = FlatOptions { cpu_cache: false, regions: vec![0..4096], ..FlatOptions::default() };
+    let mut options = FlatOptions { cpu_cache: false, ..FlatOptions::default() };
+    options.regions.push(0..4096);
     FlatMemory::new(&preset, AccessMode::Promote, &options, 1).unwrap()
 }
 
@@ -354,7 +355,7 @@ fn a_finite_population_at_a_constant_server_is_served_as_its_embedded_chain_says
 /// Requests at random places, with or without arrival times, more than the device can serve at once.
 fn storm(capacity: u64, count: u64, len: u64, open: bool) -> Requests {
     let mut random = Rng::new(9, "storm");
-    let op = |n: u64| if n % 3 == 0 { Op::Read } else { Op::Write };
+    let op = |n: u64| if n.is_multiple_of(3) { Op::Read } else { Op::Write };
     (0..count)
         .map(|n| {
             let offset = random.below(capacity / len) * len;
