@@ -112,6 +112,8 @@ kind! {
         write_cache: bool,
         /// Size of the data cache; 0 for none.
         data_cache: Bytes,
+        /// Pages that the data cache may destage to a plane at once; 1 if absent (MQSim's back pressure).
+        destage: Option<u64>,
         /// Size of a row of the data cache's DRAM.
         cache_row: Option<Bytes>,
         /// Transfer rate of the data cache's DRAM.
@@ -183,6 +185,9 @@ impl Ssd {
         }
         if self.write_cache && self.data_cache.0 == 0 {
             return Err(InvalidFigure::new("data_cache", "must not be 0 if writes complete in it"));
+        }
+        if self.destage.is_some_and(|pages| pages == 0 || pages > 1 << 20) {
+            return Err(InvalidFigure::new("destage", "must be 1 to 2^20"));
         }
         if self.block_summary.is_some() && self.nand.pages_per_block < 2 {
             return Err(InvalidFigure::new("block_summary", "needs blocks of at least 2 pages"));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use deepram_media::Registry;
-use deepram_sim::peers::{CASES, run_case, set_up_case};
+use deepram_sim::peers::{cases, run_case, set_up_case};
 
 /// Seconds of processor time used so far, by Linux's account.
 fn cpu_s() -> f64 {
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let traces =
         PathBuf::from(std::env::var("DEEPRAM_TRACES").unwrap_or_else(|_| "/work/shared/traces".into()));
     let registry = Registry::builtin()?;
-    for case in CASES.iter().filter(|case| case.name.contains(&which)) {
+    for case in cases().filter(|case| case.name.contains(&which)) {
         let start = cpu_s();
         set_up_case(&registry, case)?;
         let set_up = cpu_s() - start;

@@ -1,11 +1,16 @@
 //! The workloads, configurations and published figures of other simulators (DiskSim 4.0 with its SSD
-//! extension, MQSim), so that results can be compared request by request and not only in distribution.
+//! extension, MQSim, SkyByte), so that results can be compared request by request and not only in
+//! distribution.
 //!
 //! For each request, DiskSim's synthetic generator draws from POSIX `drand48`, a 48-bit linear
 //! congruential generator: the kind, the interval, the device, the address and the size, the direction,
 //! the class. Sizes are exponential. The first request is drawn from the parameter file's seed, the
 //! others from a seed that the main loop sets (DiskSim 4.0, synthio and main loop; parameter files of
 //! the SSD extension's validation runs).
+
+mod skybyte;
+
+pub use skybyte::LoadsAndStores;
 
 use deepram_core::units::{Bytes, Picos};
 use std::path::Path;
@@ -165,6 +170,9 @@ impl Iterator for Uniform {
 /// The workload of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PeerWorkload {
+    /// Loads and stores of a byte-addressable drive by eight cores: pairs, share of all accesses that read
+    /// a page of flash.
+    LoadsAndStores(u64, f64),
     /// DiskSim's synthetic generator: requests, reads, sequential.
     DiskSim(u64, bool, bool),
     /// Uniform requests: count, bytes, share of reads, share of the space, depth.
@@ -208,6 +216,12 @@ pub enum Figure {
     FlashErases,
     /// Programs divided by the programs that the host's writes needed.
     WriteAmplification,
+    /// Mean time of an access, in nanoseconds.
+    AccessMeanNs,
+    /// Mean time of an access that reads a page of flash, in microseconds.
+    MissMeanUs,
+    /// Flash pages programmed for each page read.
+    ProgramsPerRead,
 }
 
 /// A case of the comparison (docs/explanation/simulator.md, "Comparison with other simulators").
@@ -241,9 +255,9 @@ const LOST_MAPPING: &str = "the peer never performs the writes of mapping pages 
      their entries for resident; ours writes them";
 
 use Figure::{
-    DeviceDeviationUs as Dev, DeviceMaxUs as Max, DeviceMeanUs as Mean, FlashErases as Erases,
-    FlashPrograms as AllPrograms, ResponseMeanUs as Response, SinglePrograms as Programs,
-    SingleReads as Reads, WriteAmplification as Wa,
+    AccessMeanNs as Access, DeviceDeviationUs as Dev, DeviceMaxUs as Max, DeviceMeanUs as Mean,
+    FlashErases as Erases, FlashPrograms as AllPrograms, MissMeanUs as Miss, ProgramsPerRead as PerRead,
+    ResponseMeanUs as Response, SinglePrograms as Programs, SingleReads as Reads, WriteAmplification as Wa,
 };
 
 /// Share of the space that MQSim's synthetic flows use. Its description does not state it; it is inferred
@@ -253,9 +267,14 @@ const HALF: f64 = 0.5;
 /// Agreement to the last digit that the peer prints.
 const DIGITS: f64 = 2e-5;
 
-/// All cases. Sources of the figures: docs/explanation/simulator.md, "Comparison with other simulators", and
-/// for DiskSim the outputs kept with its SSD extension.
-pub const CASES: &[PeerCase] = &[
+/// All cases.
+pub fn cases() -> impl Iterator<Item = &'static PeerCase> {
+    CASES.iter().chain(skybyte::CASES)
+}
+
+/// The cases of drives. Sources of the figures: docs/explanation/simulator.md, "Comparison with other
+/// simulators", and for DiskSim the outputs kept with its SSD extension.
+const CASES: &[PeerCase] = &[
     PeerCase {
         name: "disksim sequential reads",
         preset: "disksim-ssd",
@@ -413,8 +432,15 @@ pub struct PeerRow {
 /// express.
 #[must_use]
 pub fn system(case: &PeerCase) -> SystemConfig {
-    let mut config = SystemConfig::new(System::Ssd);
+    let drive = !matches!(case.workload, PeerWorkload::LoadsAndStores(..));
+    let mut config = SystemConfig::new(if drive { System::Ssd } else { System::FlatFlash });
     config.preset = case.preset.into();
+    if !drive {
+        // The traces of the programs are those behind the processor's caches. Pages of a persistent region
+        // are never promoted, as in the baseline.
+        config.flat.cpu_cache = false;
+        config.flat.regions.push(0..1 << 36);
+    }
     if case.preset.starts_with("mqsim") {
         // An entry takes twice the page number's bits in the cache: 2 x 26 and 16, in whole bytes
         // (Address_Mapping_Unit_Page_Level.cpp).
@@ -446,6 +472,10 @@ pub fn run_options(case: &PeerCase) -> RunOptions {
     let mut host = HostOptions::default();
     match case.workload {
         PeerWorkload::Uniform(.., depth) => host.per_thread = depth,
+        PeerWorkload::LoadsAndStores(pairs, misses) => {
+            host.threads = 8;
+            host.warm_up = LoadsAndStores::new(pairs, misses, 1).warm_up();
+        }
         _ if case.preset == "disksim-ssd" => {
             // DiskSim's driver sends waiting requests in the order of a cyclic scan, and a run ends with
             // the last arrival.
@@ -489,6 +519,10 @@ pub fn run_case(
             let requests = Uniform::new(count, pages, ssd.nand.page.0, len, read, 1);
             run(registry, &config, requests.map(Ok), &options)?
         }
+        PeerWorkload::LoadsAndStores(pairs, misses) => {
+            let requests = LoadsAndStores::new(pairs, misses, 1);
+            run(registry, &config, requests.map(Ok), &options)?
+        }
         PeerWorkload::Trace(file) => {
             let reader = TraceReader::open(traces.join(file), &ReadOptions::default())?;
             let objects = ObjectPlacement { slot_bytes: 0, slots: 0 };
@@ -509,6 +543,14 @@ pub fn run_case(
             AllPrograms => flash.map_or(0.0, |flash| flash.programs as f64),
             Erases => flash.map_or(0.0, |flash| flash.erases as f64),
             Wa => flash.map_or(0.0, |flash| flash.write_amplification),
+            Access => result.latency.mean_ns,
+            Miss => {
+                // A hit takes the least time of a load.
+                let (host, hit) = (&result.host, result.host.read.min_ns);
+                let misses = flash.map_or(0, |flash| flash.reads).max(1) as f64;
+                (hit + (host.read.mean_ns - hit) * host.reads as f64 / misses) / 1e3
+            }
+            PerRead => flash.map_or(0.0, |flash| flash.programs as f64 / flash.reads.max(1) as f64),
         };
         let difference = ours / figure.theirs - 1.0;
         let inside = difference.abs() <= figure.tolerance;

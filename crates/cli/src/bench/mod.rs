@@ -5,6 +5,7 @@
 
 mod caches;
 mod checkpoint;
+mod hardware;
 mod latency;
 mod memory;
 mod open;
@@ -31,6 +32,8 @@ pub(crate) enum BenchCommand {
     Caches(caches::CachesArgs),
     /// Sync and rollback of a pool with dirty segments, against msync of a mapping
     Checkpoint(checkpoint::CheckpointArgs),
+    /// The papers' systems and their baselines simulated on hardware of today
+    Hardware(hardware::HardwareArgs),
     /// Random updates of memory larger than DRAM: pager and pool against mmap and swap
     Gups(memory::GupsArgs),
     /// Zipf-distributed reads of memory larger than DRAM
@@ -51,7 +54,7 @@ pub(crate) enum BenchCommand {
     Persist(persist::PersistArgs),
     /// Predictions of the simulator against the measured pool
     Predict(predict::PredictArgs),
-    /// The simulator against MQSim and DiskSim
+    /// The simulator against MQSim, DiskSim and SkyByte
     SimPeers(sim_peers::SimPeersArgs),
 }
 
@@ -101,6 +104,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::MemoryWorker(args) => memory::worker(&args),
         BenchCommand::Performance(args) => performance::run(&args),
         BenchCommand::Caches(args) => measure("caches", none, &args.output, || caches::run(&args)),
+        BenchCommand::Hardware(args) => measure("hardware", none, &args.output, || hardware::run(&args)),
         BenchCommand::SimPeers(args) => measure("sim-peers", none, &args.output, || sim_peers::run(&args)),
         BenchCommand::Checkpoint(args) => {
             measure("checkpoint", Some(&args.common.dir), &args.common.output, || checkpoint::run(&args))

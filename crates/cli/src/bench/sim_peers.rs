@@ -1,10 +1,10 @@
-//! The simulator on the cases on which MQSim and DiskSim were measured: our values, theirs, the difference.
+//! The simulator on the cases on which MQSim, DiskSim and SkyByte were measured: our values, theirs, the difference.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use deepram_media::Registry;
-use deepram_sim::peers::{CASES, run_case, set_up_case};
+use deepram_sim::peers::{cases, run_case, set_up_case};
 use serde::Serialize;
 
 use super::{OutputArgs, Report, timed};
@@ -43,7 +43,7 @@ pub(super) fn run(args: &SimPeersArgs) -> anyhow::Result<Report> {
     let folder = args.traces.clone().unwrap_or_default();
     let mut rows = Vec::new();
     let mut skipped = Vec::new();
-    for case in CASES.iter().filter(|case| case.name.contains(&args.filter)) {
+    for case in cases().filter(|case| case.name.contains(&args.filter)) {
         let bar = progress("simulating");
         let (set_up, before) = timed(|| set_up_case(&registry, case));
         set_up?;

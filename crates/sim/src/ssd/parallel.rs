@@ -277,8 +277,8 @@ impl ParallelSsd {
             jobs: Vec::new(),
             buffer: HashMap::default(),
             buffer_sectors: 0,
-            // The sectors that all planes can accept at once (MQSim's back pressure).
-            buffer_limit: (u64::from(planes) * u64::from(sectors_per_page))
+            // The sectors that all planes can accept at once (MQSim's back pressure), or queue.
+            buffer_limit: (u64::from(planes) * u64::from(sectors_per_page) * ssd.destage.unwrap_or(1))
                 .min((ssd.data_cache.0 / sector).max(u64::from(sectors_per_page))),
             buffer_pages: ((ssd.data_cache.0 / nand.page.0.max(1)) as usize).max(1),
             retained: VecDeque::new(),

@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn every_simulator_case_exists_and_has_a_known_goal() {
-        let names: Vec<_> = deepram_sim::peers::CASES.iter().map(|case| case.name).collect();
+        let names: Vec<_> = deepram_sim::peers::cases().map(|case| case.name).collect();
         for case in SIMULATOR_CASES {
             assert!(names.contains(&case.case), "{}", case.case);
             assert!(case.goal.is_none_or(|goal| find(goal).is_some()), "{}", case.case);
