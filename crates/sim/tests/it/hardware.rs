@@ -123,7 +123,8 @@ fn a_miss_of_flash_main_memory_on_flash_of_today_takes_its_closed_form() {
     let registry = Registry::builtin().unwrap();
     for name in ["nvmm-tlc-232", "nvmm-xl-flash"] {
         let preset: Nvmm = registry.get(name).unwrap();
-        let mut memory = NvmmMemory::new(&preset, &NvmmOptions::default(), 1).unwrap();
+        let options = NvmmOptions { critical_first: true, ..NvmmOptions::default() };
+        let mut memory = NvmmMemory::new(&preset, &options, 1).unwrap();
         let requests = (0..50u64)
             .map(|n| Ok(Request { time_ps: None, device: 0, offset: n << 30, len: 64, op: Op::Read }));
         // The rest of a page crosses the channel after its line has answered the request.
