@@ -5,7 +5,7 @@
 //!   access --> processor's cache --miss--> TLB, page table --> page in DRAM? --> DRAM
 //!                                                \--> flatflash: PLB --> link --> SSD-Cache
 //!                                                 \--> the others: fault, page     |
-//!                                                      moved to DRAM        flash (flash/)  
+//!                                                      moved to DRAM        flash (flash/)
 //! ```
 //!
 //! 1. `flatflash` loads and stores lines over the link. Uses of a page in the SSD-Cache (device buffer)
