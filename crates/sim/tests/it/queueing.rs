@@ -397,10 +397,10 @@ fn no_channel_of_nvmm_carries_more_than_the_run_lets_it() {
     let preset: Nvmm = Registry::builtin().unwrap().get_with("nvmm-slc", &overrides).unwrap();
     let options = NvmmOptions { cache: Bytes(1 << 20), ..NvmmOptions::default() };
     let mut memory = NvmmMemory::new(&preset, &options, 1).unwrap();
-    let requests = storm(memory.capacity().0 / 4, 60_000, 64, true);
+    let requests = storm(memory.capacity().0 / 4, 20_000, 64, true);
     let time = drive(&mut memory, requests.into_iter(), &HostOptions::default()).unwrap().time;
     let share = memory.channel_use(time);
-    assert!(share > 0.1 && share <= 1.0, "the channels are busy {share} of the run");
+    assert!(share > 0.05 && share <= 1.0, "the channels are busy {share} of the run");
 }
 
 #[test]
