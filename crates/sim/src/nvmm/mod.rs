@@ -21,7 +21,7 @@
 //!    one that a sync made. Until the first sync, the controller closes epochs of its own.
 //!
 //! The cache is [`deepram_core::cache::SetAssociative`]; page table, versions and placement are
-//! [`deepram_core::Volume`]; the channels and planes are [`Channels`].
+//! [`deepram_core::Volume`]; the channels and planes are `flash_array`.
 
 mod accounting;
 mod fill;

@@ -1,7 +1,8 @@
 //! Claims about latency and GUPS: sections 5.1 and 5.2, and their rows of Table 1.
 
 use super::reasons::{
-    GUPS_MOVED, GUPS_THREADS_STACK, GUPS_THREADS_UNIFIED, LIFETIME, PLATFORM, SEQUENTIAL, STACK_SOFTWARE,
+    GUPS_MEMORY, GUPS_MOVED, GUPS_THREADS_STACK, GUPS_THREADS_UNIFIED, LIFETIME, PLATFORM, SEQUENTIAL,
+    STACK_SOFTWARE,
 };
 use super::{PAGES, TABLE_1};
 use crate::claim::{Claim, Expected, magnitude, trend};
@@ -20,8 +21,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of UnifiedMMap over FlatFlash, least over drive sizes",
         ("1.2 to 1.4", Range(1.2, 1.4)),
         &["random.over_unified.least"],
-    )
-    .because(PLATFORM),
+    ),
     magnitude(
         "random-unified-most",
         "latency",
@@ -29,8 +29,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of UnifiedMMap over FlatFlash, greatest over drive sizes",
         ("1.2 to 1.4", Range(1.2, 1.4)),
         &["random.over_unified.most"],
-    )
-    .because(PLATFORM),
+    ),
     magnitude(
         "random-stack-least",
         "latency",
@@ -38,8 +37,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of TraditionalStack over FlatFlash, least over drive sizes",
         ("1.8 to 2.1", Range(1.8, 2.1)),
         &["random.over_stack.least"],
-    )
-    .because(STACK_SOFTWARE),
+    ),
     magnitude(
         "random-stack-most",
         "latency",
@@ -47,8 +45,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Random access latency of TraditionalStack over FlatFlash, greatest over drive sizes",
         ("1.8 to 2.1", Range(1.8, 2.1)),
         &["random.over_stack.most"],
-    )
-    .because(STACK_SOFTWARE),
+    ),
     magnitude(
         "sequential-unified",
         "latency",
@@ -56,8 +53,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Sequential access latency of UnifiedMMap over FlatFlash, mean over drive sizes",
         ("about 1", Value(1.0)),
         &["sequential.over_unified.mean"],
-    )
-    .because(SEQUENTIAL),
+    ),
     trend(
         "sequential-stack",
         "latency",
@@ -65,8 +61,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         "Sequential access latency of TraditionalStack over FlatFlash, mean over drive sizes",
         ("well above 1", AtLeast(1.0)),
         &["sequential.over_stack.mean"],
-    )
-    .because(SEQUENTIAL),
+    ),
     magnitude(
         "gups-unified-least",
         "gups",
@@ -134,8 +129,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
             "gups.memory.x2.over_unified",
             "gups.memory.x4.over_unified",
         ],
-    )
-    .because(PLATFORM),
+    ),
     trend(
         "gups-memory-stack",
         "gups",
@@ -150,7 +144,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
             "gups.memory.x4.over_stack",
         ],
     )
-    .because(PLATFORM),
+    .because(GUPS_MEMORY),
     magnitude(
         "gups-mean",
         "gups",

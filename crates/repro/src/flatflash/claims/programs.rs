@@ -23,8 +23,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_unified.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "pagerank-unified-most",
         "graph",
@@ -34,8 +33,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_unified.most"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "pagerank-stack-least",
         "graph",
@@ -45,8 +43,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_stack.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "pagerank-stack-most",
         "graph",
@@ -67,8 +64,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.dram4096mib.over_unified", "pagerank.dram512mib.over_unified"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "pagerank-mean",
         "graph",
@@ -78,8 +74,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["pagerank.time.over_unified.mean"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "pagerank-lifetime",
         "graph",
@@ -100,8 +95,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_unified.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "cc-unified-most",
         "graph",
@@ -111,8 +105,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_unified.most"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "cc-stack-least",
         "graph",
@@ -122,8 +115,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.time.over_stack.least"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "cc-stack-most",
         "graph",
@@ -144,8 +136,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["cc.dram4096mib.over_unified", "cc.dram512mib.over_unified"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(GRAPHS),
+    .noted(STAND_IN),
     magnitude(
         "cc-mean",
         "graph",
@@ -177,8 +168,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.mean.over_unified.least"],
     )
     .hardware_dependent()
-    .noted(PAIRS)
-    .because(REDIS_SETS),
+    .noted(PAIRS),
     magnitude(
         "redis-mean-unified-most",
         "redis",
@@ -199,8 +189,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["redis.mean.over_stack.least"],
     )
     .hardware_dependent()
-    .noted(PAIRS)
-    .because(REDIS_SETS),
+    .noted(PAIRS),
     magnitude(
         "redis-mean-stack-most",
         "redis",
@@ -265,8 +254,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["ycsb-b.programs.over_unified"],
     )
     .hardware_dependent()
-    .noted(PAGES)
-    .because(LIFETIME),
+    .noted(PAGES),
     magnitude(
         "ycsb-d-mean",
         "redis",
@@ -276,8 +264,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["ycsb-d.p99.over_unified.mean"],
     )
     .hardware_dependent()
-    .noted(TAIL)
-    .because(YCSB_MEAN),
+    .noted(TAIL),
     magnitude(
         "ycsb-d-lifetime",
         "redis",

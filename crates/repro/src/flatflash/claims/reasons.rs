@@ -35,6 +35,10 @@ pub(super) const GUPS_THREADS_STACK: Reason = Reason::LeftOpen {
         ("8 threads", &["gups.t8.time.over_stack"]),
     ]),
 };
+pub(super) const GUPS_MEMORY: Reason = Reason::CannotBeHad(
+    "The number of threads behind the sweep. With 24 the dies are busy, and the points differ by a sixth at \
+     most.",
+);
 pub(super) const GUPS_MOVED: Reason = Reason::ContradictsItself {
     quote: "reduces page movement by 1.3-1.5×",
     arithmetic: "The 1 TB drive's SSD-Cache holds 4 % of the table's 8.4 million pages, so a page has 0.04 \

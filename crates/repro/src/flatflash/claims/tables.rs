@@ -18,8 +18,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
          access patterns",
         ("above 1", AtLeast(1.0)),
         &["promotion.best_fixed"],
-    )
-    .because(PROMOTION),
+    ),
     trend(
         "adaptive-over-hardly-ever",
         "promotion",
@@ -28,8 +27,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
          over access patterns",
         ("above 1", AtLeast(1.0)),
         &["promotion.hardly_ever"],
-    )
-    .because(PROMOTION),
+    ),
     constant("cost-read", "Read of a line from the SSD-Cache", ("4.8 µs", 4.8), &["cost_us.read"]),
     constant("cost-write", "Write of a line to the SSD-Cache", ("0.6 µs", 0.6), &["cost_us.write"]),
     constant("cost-promote", "Promotion of a page", ("12.1 µs", 12.1), &["cost_us.promote"]),
@@ -62,8 +60,7 @@ pub(in super::super) const CLAIMS: &[Claim] = &[
         &["slowdown.pagerank"],
     )
     .hardware_dependent()
-    .noted(STAND_IN)
-    .because(SLOWDOWN),
+    .noted(STAND_IN),
     magnitude(
         "slowdown-cc",
         "cost",
