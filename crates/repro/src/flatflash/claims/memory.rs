@@ -1,9 +1,6 @@
 //! Claims about latency and GUPS: sections 5.1 and 5.2, and their rows of Table 1.
 
-use super::reasons::{
-    GUPS_MEMORY, GUPS_MOVED, GUPS_THREADS_STACK, GUPS_THREADS_UNIFIED, LIFETIME, PLATFORM, SEQUENTIAL,
-    STACK_SOFTWARE,
-};
+use super::reasons::{GUPS_MEMORY, GUPS_MOVED, GUPS_THREADS_STACK, GUPS_THREADS_UNIFIED, LIFETIME};
 use super::{PAGES, TABLE_1};
 use crate::claim::{Claim, Expected, magnitude, trend};
 

@@ -7,20 +7,8 @@ const fn open(choice: &'static str, parameter: &'static str) -> Reason {
     Reason::LeftOpen { choice, ends: Ends::Parameter(parameter) }
 }
 
-/// The paper measured on an emulator, and we simulate the hardware that it describes.
-pub(super) const PLATFORM: Reason = open(
-    "the protection epoch of the emulator that the paper measured on (section 4); our value is that of the \
-     hardware of section 3",
-    "flat.platform_epoch",
-);
 pub(super) const STACK_SOFTWARE: Reason =
     open("the time of the storage stack's software", "stack.software.wait");
-pub(super) const SEQUENTIAL: Reason = Reason::ContradictsItself {
-    quote: "close to that of UnifiedMMap",
-    arithmetic: "With the threshold of 7 that every epoch of Algorithm 1 begins with, a page takes 20 µs of \
-                 flash and 7 lines of 4.8 µs, 54 µs, before its promotion begins; UnifiedMMap's fault takes \
-                 0.7 + 20 + 12.1 + 1.4, 34 µs.",
-};
 pub(super) const GUPS_THREADS_UNIFIED: Reason = Reason::LeftOpen {
     choice: "the number of threads",
     ends: Ends::Readings([
@@ -65,10 +53,6 @@ pub(super) const YCSB_MEAN: Reason = Reason::ContradictsItself {
 pub(super) const LIFETIME: Reason = Reason::CannotBeHad(
     "How the paper derives a lifetime from its runs: it names the drive's writes, not how long it ran nor \
      what its drive kept in memory. Our runs count programmed pages.",
-);
-pub(super) const PROMOTION: Reason = Reason::CannotBeHad(
-    "Any result of the paper with a fixed threshold: it argues for the adaptive one with words. On our \
-     access patterns the best fixed threshold is better than it.",
 );
 pub(super) const SLOWDOWN: Reason = Reason::CannotBeHad(
     "The programs' own work. Table 3 with Table 2 implies it: a GUPS update on FlatFlash takes at least 20 + \

@@ -1,6 +1,6 @@
 //! Claims about promotion (section 3.4), Table 2 and Table 3.
 
-use super::reasons::{PROMOTION, SLOWDOWN};
+use super::reasons::SLOWDOWN;
 use super::{PAIRS, STAND_IN, constant};
 use crate::claim::{Claim, Class, Expected, Tolerance, magnitude, trend};
 
