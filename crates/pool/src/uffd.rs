@@ -350,16 +350,22 @@ pub(crate) fn is_mapped(start: usize, len: usize) -> bool {
     unsafe { libc::syscall(libc::SYS_msync, start, len, libc::MS_ASYNC) == 0 }
 }
 
+/// Whether each page of the range is in memory.
+pub(crate) fn resident_pages(start: usize, len: usize) -> io::Result<Vec<bool>> {
+    let mut resident = vec![0_u8; len / PAGE];
+    // SAFETY: `resident` has a byte for each page of the range.
+    let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, resident.as_mut_ptr()) };
+    if result == 0 {
+        Ok(resident.into_iter().map(|byte| byte & 1 == 1).collect())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Length of the part at the start of two ranges whose pages are present at `to` and missing at `from`.
 fn moved_part(to: usize, from: usize, len: usize) -> usize {
-    let residency = |start: usize| {
-        let mut resident = vec![0_u8; len / PAGE];
-        // SAFETY: `resident` has a byte for each page of the range.
-        let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, resident.as_mut_ptr()) };
-        if result == 0 { resident } else { Vec::new() }
-    };
-    let pairs = residency(to).into_iter().zip(residency(from));
-    pairs.take_while(|(there, here)| there & 1 == 1 && here & 1 == 0).count() * PAGE
+    let resident = |start| resident_pages(start, len).unwrap_or_default().into_iter();
+    resident(to).zip(resident(from)).take_while(|(there, here)| *there && !*here).count() * PAGE
 }
 
 /// Drops the frames of these ranges (start, length); pages of registered ranges are missing afterwards.

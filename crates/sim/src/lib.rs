@@ -60,6 +60,7 @@ mod quantity;
 pub mod result;
 mod run;
 pub mod settings;
+mod slab;
 pub mod ssd;
 mod systems;
 

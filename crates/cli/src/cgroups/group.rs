@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{ControlFiles, Hierarchy, hierarchy};
+use super::{ControlFiles, Hierarchy, hierarchy, stat};
 
 /// Prefix of the names of our cgroups.
 const PREFIX: &str = "deepram-";
@@ -99,9 +99,7 @@ impl Group {
 
     /// Anonymous memory of its processes, bytes; `None` where the kernel does not report it.
     pub(crate) fn anonymous_bytes(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.path.join("memory.stat")).ok()?;
-        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(name, _)| *name == self.names.anonymous)?.1.trim().parse().ok()
+        stat(&self.path, &[self.names.anonymous])
     }
 
     /// Number of its processes that the kernel killed at the limit.

@@ -81,11 +81,16 @@ fn available_in(group: &Path, names: &ControlFiles) -> Option<u64> {
     // A cgroup without a limit has no such file, the word "max", or a number beyond all memory.
     let limit = number(names.limit)?;
     let usage = number(names.usage)?;
-    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let lines = stat.lines().filter_map(|line| line.split_once(' '));
-    let cache = lines.filter(|(name, _)| names.cache.contains(name));
-    let cache: u64 = cache.filter_map(|(_, bytes)| bytes.parse::<u64>().ok()).sum();
+    let cache = stat(group, &names.cache).unwrap_or(0);
     Some(limit.saturating_sub(usage.saturating_sub(cache)))
+}
+
+/// Sum of these values of `memory.stat`, bytes; `None` if the kernel reports none of them.
+fn stat(group: &Path, names: &[&str]) -> Option<u64> {
+    let text = fs::read_to_string(group.join("memory.stat")).ok()?;
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let values = lines.filter(|(name, _)| names.contains(name));
+    values.filter_map(|(_, bytes)| bytes.parse::<u64>().ok()).reduce(|sum, bytes| sum + bytes)
 }
 
 /// Mount point of a file system of this type that has this option.

@@ -94,7 +94,7 @@ fn claims(record: &Record, rows: &[&ClaimResult]) -> String {
         met - trends
     );
     if met + missed < rows.len() {
-        let _ = write!(text, " {} were not run.", rows.len() - met - missed);
+        let _ = write!(text, " {} have no verdict.", rows.len() - met - missed);
     }
     let commit = record.file.commit.as_ref().map_or(String::new(), |commit| format!(" at commit {commit}"));
     let _ = writeln!(

@@ -8,7 +8,6 @@ use std::time::Instant;
 use super::budget_members::SharedBudget;
 use super::budget_memory::BudgetReading;
 use super::stats::{GAUGES, PagerStats, ROW_LEN, Row, TOTALS};
-use crate::lock::lock;
 
 /// Largest number of members of a shared budget at once.
 pub(super) const MAX_MEMBERS: usize = 512;
@@ -51,7 +50,7 @@ pub(super) struct BudgetMemory {
     /// alive (`budget_members.rs`). Negative: the entry is a reservation made by the process of this number.
     pub(super) pids: [AtomicI32; MAX_MEMBERS],
     /// Frames in use by each member.
-    frames: [AtomicI64; MAX_MEMBERS],
+    pub(super) frames: [AtomicI64; MAX_MEMBERS],
     /// Number of times that each member's evictors were woken; a futex.
     pub(super) wake_ups: [AtomicU32; MAX_MEMBERS],
     /// Totals of processes that have ended.
@@ -152,11 +151,6 @@ impl BudgetMemory {
         self.used.load(Relaxed).max(0) + self.uncharged.load(Relaxed)
     }
 
-    /// Frames in use by a member.
-    pub(super) fn frames_of(&self, member: usize) -> i64 {
-        self.frames[member].load(Relaxed)
-    }
-
     /// Records the anonymous memory of the run in pages, as the kernel counts it. Members that have more than their equal
     /// part free the excess; a quarter of the budget stays for paged memory.
     pub(super) fn set_anonymous(&self, pages: i64) {
@@ -165,8 +159,7 @@ impl BudgetMemory {
         self.uncharged.store((pages - self.used.load(Relaxed)).clamp(0, most), Relaxed);
         if self.in_use() > limit {
             let (reserved, sharers) = self.reserved();
-            let part = (limit as usize).saturating_sub(reserved) / sharers.max(1);
-            self.wake_members_above(part, None);
+            self.wake_members_above(equal_part(limit as usize, reserved, sharers), None);
         }
     }
 
@@ -238,7 +231,7 @@ pub(super) struct Frames {
     /// Wake-ups of the evictors, where no budget is shared; a futex.
     own_wake_ups: AtomicU32,
     /// Until then this process does not wait for other members.
-    no_wait_until: Mutex<Option<Instant>>,
+    pub(super) no_wait_until: Mutex<Option<Instant>>,
 }
 
 impl Frames {
@@ -276,14 +269,6 @@ impl Frames {
 
     pub(super) fn wake_up_counter(&self) -> &AtomicU32 {
         self.shared().map_or(&self.own_wake_ups, |(budget, member)| &budget.wake_ups[member])
-    }
-
-    pub(super) fn no_wait_until(&self) -> Option<Instant> {
-        *lock(&self.no_wait_until)
-    }
-
-    pub(super) fn set_no_wait_until(&self, until: Instant) {
-        *lock(&self.no_wait_until) = Some(until);
     }
 
     /// Charges `n` frames, whether any are free or not.
@@ -369,8 +354,12 @@ impl Frames {
 
     /// Frames of this process if all members use equally many.
     pub(super) fn fair_share(&self) -> usize {
-        self.paged_limit().saturating_sub(self.reserved.load(Relaxed))
-            / self.sharers.load(Relaxed).max(1) as usize
+        self.part_of(self.paged_limit())
+    }
+
+    /// Part of this process in frames of which all members have equally many.
+    fn part_of(&self, frames: usize) -> usize {
+        equal_part(frames, self.reserved.load(Relaxed), self.sharers.load(Relaxed) as usize)
     }
 
     pub(super) fn set_limit(&self, limit: usize) {
@@ -395,7 +384,7 @@ impl Frames {
 
     /// Frames of each member if all have equally many.
     pub(super) fn equal_part(&self) -> usize {
-        self.limit().saturating_sub(self.reserved.load(Relaxed)) / self.sharers.load(Relaxed).max(1) as usize
+        self.part_of(self.limit())
     }
 
     /// Publishes the process's counters, and refreshes what it knows about the other members.
@@ -437,6 +426,11 @@ impl Frames {
         frames.charge(self.paged().saturating_sub(left));
         frames
     }
+}
+
+/// Part of each of `sharers` members in the frames that are not reserved.
+fn equal_part(frames: usize, reserved: usize, sharers: usize) -> usize {
+    frames.saturating_sub(reserved) / sharers.max(1)
 }
 
 impl Drop for Frames {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 
 use super::budget::{BudgetMemory, Frames};
+use crate::lock::lock;
 
 /// How often a process that waits for the other members looks for free frames.
 const WAIT_INTERVAL: Duration = Duration::from_micros(200);
@@ -25,7 +26,7 @@ impl BudgetMemory {
         let mut any = false;
         for member in self.members().filter(|member| Some(*member) != except) {
             let is_process = self.pids[member].load(Relaxed) > 0;
-            if is_process && self.frames_of(member) > part as i64 {
+            if is_process && self.frames[member].load(Relaxed) > part as i64 {
                 wake(&self.wake_ups[member]);
                 any = true;
             }
@@ -59,7 +60,7 @@ impl Frames {
     /// free or none of them frees any. Without a shared budget nothing is done.
     pub(super) fn wait_for_members(&self, more: usize) {
         let Some((budget, member)) = self.shared() else { return };
-        if self.no_wait_until().is_some_and(|until| Instant::now() < until) {
+        if lock(&self.no_wait_until).is_some_and(|until| Instant::now() < until) {
             return;
         }
         let over = || budget.in_use() + more as i64 - self.limit() as i64;
@@ -71,7 +72,7 @@ impl Frames {
             if over() < least {
                 (least, since) = (over(), Instant::now());
             } else if since.elapsed() >= WAIT_LIMIT {
-                self.set_no_wait_until(Instant::now() + NO_WAIT);
+                *lock(&self.no_wait_until) = Some(Instant::now() + NO_WAIT);
                 return;
             }
             std::thread::sleep(WAIT_INTERVAL);

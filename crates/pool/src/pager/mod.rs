@@ -98,7 +98,7 @@ use crate::handler_wakeup::HandlerGroup;
 use crate::lock::lock;
 use crate::readahead::Streams;
 use crate::signals::spawn;
-use crate::uffd::{self, Uffd, WatchMode};
+use crate::uffd::{self, Uffd, WatchMode, resident_pages};
 
 pub use budget_members::{Notice, SharedBudget};
 pub use budget_memory::{BUDGET_NAME, BudgetReading, BudgetView};
@@ -752,15 +752,10 @@ impl Inner {
 
     /// Records which pages of a range that was just registered are in memory already.
     fn track_resident(&self, space: &AddressSpace, start: usize, len: usize) -> io::Result<()> {
-        let mut resident = vec![0u8; len / PAGE];
-        // SAFETY: `resident` has a byte for each page of the range.
-        let result = unsafe { libc::syscall(libc::SYS_mincore, start, len, resident.as_mut_ptr()) };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let resident = resident_pages(start, len)?;
         let mut keys = Vec::new();
         space.page_table.each(start, start + len, |address, page| {
-            if resident[(address - start) / PAGE] & 1 == 1 && page.state == PageState::Fresh {
+            if resident[(address - start) / PAGE] && page.state == PageState::Fresh {
                 page.state = PageState::Dirty;
                 keys.push((address / PAGE) as u64);
             }

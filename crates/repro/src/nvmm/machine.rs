@@ -27,7 +27,8 @@ pub(super) enum StartState {
     Clean,
     /// The first part, clean.
     Data,
-    /// What is left of it after the program's threads have filled the table. Files: nothing.
+    /// The part of the table that DRAM still holds after the program's threads have stored to all of it; of a file,
+    /// nothing.
     Filled,
 }
 

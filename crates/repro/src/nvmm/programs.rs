@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deepram_sim::SimError;
 use deepram_sim::paging::Backing;
-use deepram_sim::processor::{ThreadReferences, ThreadStep};
+use deepram_sim::processor::{ThreadReferences, ThreadStep, equal_share};
 use deepram_trace::workload::Rng;
 use deepram_trace::{MemRef, MemoryAccess};
 
@@ -24,7 +24,8 @@ pub(super) fn gups(base: &MachineConfig, threads: u32, updates: u64, seed: u64) 
     let text = format!("gups, {updates} updates, seed {seed}");
     of_table(base, text, threads, move |number| {
         let mut random = Rng::new(seed, &format!("thread {number}"));
-        (0..share(updates, number, threads)).flat_map(move |_| update(random.below(words) * 8, gap))
+        (0..equal_share(updates, number.into(), threads.into()))
+            .flat_map(move |_| update(random.below(words) * 8, gap))
     })
 }
 
@@ -34,7 +35,7 @@ pub(super) fn mmap(base: &MachineConfig, threads: u32, reads: u64, seed: u64) ->
     let (data, gap) = (base.data, base.gap);
     let steps = move |number: u32| {
         let mut random = Rng::new(seed, &format!("thread {number}"));
-        let reads = (0..share(reads, number, threads))
+        let reads = (0..equal_share(reads, number.into(), threads.into()))
             .map(move |_| reference(random.below(data / 8) * 8, MemoryAccess::Load, gap));
         Box::new(reads.map(|read| Ok::<_, SimError>(read.into()))) as ThreadReferences<'static>
     };
@@ -85,12 +86,6 @@ where
 fn part(all: u64, number: u32, count: u32) -> std::ops::Range<u64> {
     let start = |number: u32| all * u64::from(number) / u64::from(count);
     start(number)..start(number + 1)
-}
-
-/// Part `number` of `count` equal parts of `all`, the first parts rounded up.
-pub(super) fn share(all: u64, number: u32, count: u32) -> u64 {
-    let (number, count) = (u64::from(number), u64::from(count));
-    all / count + u64::from(number < all % count)
 }
 
 /// A load and a store of one word.
@@ -175,7 +170,10 @@ mod tests {
     #[test]
     fn shares_and_parts_cover_everything_once() {
         for (all, count) in [(5000, 16), (7, 3), (2, 5), (0, 2)] {
-            assert_eq!((0..count).map(|number| share(all, number, count)).sum::<u64>(), all);
+            assert_eq!(
+                (0..count).map(|number| equal_share(all, number.into(), count.into())).sum::<u64>(),
+                all
+            );
             let parts: Vec<u64> = (0..count).flat_map(|number| part(all, number, count)).collect();
             assert_eq!(parts, (0..all).collect::<Vec<_>>());
         }

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use deepram_media::Registry;
+use deepram_sim::processor::equal_share;
 use deepram_trace::workload::Rng;
 
 use super::machine::{Machine, MachineConfig, Program, RunSpec, Technology};
-use super::programs::{of_table, share, update};
+use super::programs::{of_table, update};
 use crate::chart::{Axis, Chart, Drawing, Reference, Series};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
@@ -25,7 +26,7 @@ fn program(base: &MachineConfig, threads: u32, updates: u64, percent: u32, seed:
     of_table(base, text, threads, move |number| {
         let mut random = Rng::new(seed, &format!("thread {number}"));
         let mut word = random.below(words);
-        (0..share(updates, number, threads)).flat_map(move |_| {
+        (0..equal_share(updates, number.into(), threads.into())).flat_map(move |_| {
             word = if random.unit() < probability { random.below(words) } else { (word + 1) % words };
             update(word * WORD, gap)
         })

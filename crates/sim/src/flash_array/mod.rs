@@ -151,7 +151,7 @@ struct OperationGroup {
     target: u32,
     op: NandOp,
     copy_back: bool,
-    /// The times at which the array work begins and ends. While it is suspended, `end` is what is left.
+    /// Start and end of the array work. While the work is suspended, `end` is its remaining time.
     begin: Time,
     end: Time,
     /// Distinguishes the group's array work from earlier work under the same number: the event at the

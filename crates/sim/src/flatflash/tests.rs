@@ -1,34 +1,17 @@
 //! Laws of the whole system: no thread waits for what another one will do later, no resource is busy for
 //! longer than time has passed, and nothing is left under way at the end.
 
-use deepram_media::{Bytes, Hierarchy, Registry};
+use deepram_media::Bytes;
 use deepram_trace::workload::Rng;
 use proptest::prelude::*;
 
 use super::*;
 use crate::host::Event;
 
-/// 192 pages on two dies, 16 of them in the device buffer.
-const SMALL: [&str; 13] = [
-    "channels=2",
-    "packages_per_channel=1",
-    "nand.planes=1",
-    "nand.blocks_per_plane=16",
-    "nand.pages_per_block=8",
-    "over_provisioning=25%",
-    "buffer_share=9%",
-    "buffer_ways=4",
-    "tlb_entries=16",
-    "tlb_ways=4",
-    "cpu_cache=4KiB",
-    "cpu_cache_ways=4",
-    "remap_batch=4",
-];
+#[path = "../../tests/it/flatflash/small.rs"]
+mod small;
 
-fn preset(overrides: &[&str]) -> Hierarchy {
-    let all: Vec<&str> = SMALL.iter().chain(overrides).copied().collect();
-    Registry::builtin().unwrap().get_with("hierarchy.p3700", &all).unwrap()
-}
+use small::preset;
 
 fn options(frames: u64, cpu_cache: bool) -> FlatOptions {
     FlatOptions { memory: Bytes(frames * PAGE), cpu_cache, verify: true, ..FlatOptions::default() }

@@ -338,12 +338,11 @@ impl NvmmMemory {
 
     /// True if a store waits for a fill with a number below `before`.
     pub(super) fn fills_with_stores(&self, before: u64) -> bool {
-        let fills = self.fills.items.iter().flatten();
-        fills.into_iter().any(|fill| fill.number < before && fill.waiters.iter().any(|(_, part)| part.write))
+        self.fills.iter().any(|fill| fill.number < before && fill.waiters.iter().any(|(_, part)| part.write))
     }
 
     /// Fills whose mapping lookup is under way.
     pub(super) fn fills_unmapped(&self) -> u64 {
-        self.fills.items.iter().flatten().filter(|fill| !fill.mapped).count() as u64
+        self.fills.iter().filter(|fill| !fill.mapped).count() as u64
     }
 }

@@ -46,6 +46,7 @@ use crate::error::SimError;
 use crate::flash::FlashCounts;
 use crate::flash_array::{ChannelEvent, Channels, Notice, OpId, OperationClass};
 use crate::host::{Command, Context, Device, Slot};
+use crate::slab::Slab;
 
 pub use accounting::NvmmCounts;
 pub use options::{NvmmOptions, Prefetch};
@@ -112,47 +113,6 @@ struct SegmentProgram {
     early: bool,
     /// Sync cuts made before the program was queued.
     cuts: u64,
-}
-
-/// A slab: items by number, with reuse of numbers.
-struct Slab<T> {
-    items: Vec<Option<T>>,
-    free: Vec<u32>,
-}
-
-impl<T> Slab<T> {
-    fn new() -> Self {
-        Self { items: Vec::new(), free: Vec::new() }
-    }
-
-    fn add(&mut self, item: T) -> u32 {
-        match self.free.pop() {
-            Some(at) => {
-                self.items[at as usize] = Some(item);
-                at
-            }
-            None => {
-                self.items.push(Some(item));
-                (self.items.len() - 1) as u32
-            }
-        }
-    }
-
-    fn get(&mut self, at: u32) -> Option<&mut T> {
-        self.items.get_mut(at as usize).and_then(Option::as_mut)
-    }
-
-    fn take(&mut self, at: u32) -> Option<T> {
-        let item = self.items.get_mut(at as usize)?.take();
-        if item.is_some() {
-            self.free.push(at);
-        }
-        item
-    }
-
-    fn is_empty(&self) -> bool {
-        self.items.len() == self.free.len()
-    }
 }
 
 /// State bits of a cache block.

@@ -108,6 +108,12 @@ impl FirstTouch {
     }
 }
 
+/// Part `number` of `count` equal parts of `all`; the first parts are one greater where it does not divide.
+#[must_use]
+pub fn equal_share(all: u64, number: u64, count: u64) -> u64 {
+    all / count + u64::from(number < all % count)
+}
+
 /// Puts a barrier into each thread, behind its equal share of `references` warm-up references or at its
 /// end, whichever comes first. Puts none if there are no warm-up references.
 #[must_use]
@@ -117,7 +123,7 @@ pub fn warm_up_first<'t>(threads: Vec<ThreadReferences<'t>>, references: u64) ->
     }
     let count = threads.len() as u64;
     let with_barrier = |(number, mut steps): (usize, ThreadReferences<'t>)| {
-        let mut left = Some(references / count + u64::from((number as u64) < references % count));
+        let mut left = Some(equal_share(references, number as u64, count));
         let steps = std::iter::from_fn(move || {
             if left == Some(0) {
                 left = None;

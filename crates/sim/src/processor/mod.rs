@@ -43,7 +43,7 @@ mod options;
 mod result;
 mod thread;
 
-pub use input::{FirstTouch, memory_references, warm_up_first, workload_threads};
+pub use input::{FirstTouch, equal_share, memory_references, warm_up_first, workload_threads};
 pub use llc::{LINE_BYTES, Llc};
 pub use options::ProcessorOptions;
 pub use result::{LineCounts, ProcessorResult, ThreadResult};

@@ -10,30 +10,12 @@ use deepram_trace::workload::Rng;
 use deepram_trace::{ObjectPlacement, Op, Request, TraceError, Workload};
 use proptest::prelude::*;
 
+mod small;
+
+pub(crate) use small::preset;
+
 const WAYS: [AccessMode; 3] = [AccessMode::Promote, AccessMode::Page, AccessMode::Stack];
 const SYSTEMS: [System; 3] = [System::FlatFlash, System::UnifiedMMap, System::TraditionalStack];
-
-/// 192 pages on two dies, 16 of them in the SSD-Cache (device buffer).
-const SMALL: [&str; 13] = [
-    "channels=2",
-    "packages_per_channel=1",
-    "nand.planes=1",
-    "nand.blocks_per_plane=16",
-    "nand.pages_per_block=8",
-    "over_provisioning=25%",
-    "buffer_share=9%",
-    "buffer_ways=4",
-    "tlb_entries=16",
-    "tlb_ways=4",
-    "cpu_cache=4KiB",
-    "cpu_cache_ways=4",
-    "remap_batch=4",
-];
-
-pub(crate) fn preset(overrides: &[&str]) -> Hierarchy {
-    let all: Vec<&str> = SMALL.iter().chain(overrides).copied().collect();
-    Registry::builtin().unwrap().get_with("hierarchy.p3700", &all).unwrap()
-}
 
 pub(crate) fn request(op: Op, offset: u64, len: u64) -> Request {
     Request { time_ps: None, device: 0, offset, len, op }

@@ -40,6 +40,7 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::flash_array::{Channels, OpId, OperationClass};
+use crate::slab::Slab;
 
 /// The map entry of a page never written: the page lies at its home place.
 const UNMOVED: u32 = u32::MAX;
@@ -75,8 +76,7 @@ pub(super) struct DriveFlash {
     erase: Time,
     pub(super) array: Channels,
     page_bytes: u32,
-    operations: Vec<FlashOperation>,
-    free: Vec<OpId>,
+    operations: Slab<FlashOperation>,
     dies: Vec<Die>,
     /// Pages whose read is over.
     pub(super) pages_read: VecDeque<u32>,
@@ -147,8 +147,7 @@ impl DriveFlash {
             erase: nand.idle_latency(NandOp::Erase, 1).0,
             page_bytes: nand.page.0 as u32,
             array: Channels::new(nand, preset.channels as u32, dies as u32),
-            operations: Vec::new(),
-            free: Vec::new(),
+            operations: Slab::new(),
             dies: (0..dies).map(|_| die()).collect(),
             pages_read: VecDeque::new(),
             accepted: VecDeque::new(),

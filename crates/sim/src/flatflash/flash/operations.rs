@@ -2,7 +2,7 @@
 
 use super::DriveFlash;
 use crate::engine::Time;
-use crate::flash_array::{ChannelEvent, Notice, OpId, Operation, OperationClass};
+use crate::flash_array::{ChannelEvent, Notice, Operation, OperationClass};
 use crate::flatflash::task::Waiter;
 
 /// The claim of a write to a place in the write queue of its die.
@@ -29,16 +29,7 @@ pub(super) enum FlashOperation {
 
 impl DriveFlash {
     fn submit(&mut self, operation: FlashOperation, class: OperationClass, die: usize, now: Time) {
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.operations[id as usize] = operation;
-                id
-            }
-            None => {
-                self.operations.push(operation);
-                (self.operations.len() - 1) as OpId
-            }
-        };
+        let id = self.operations.add(operation);
         if class == OperationClass::Program && self.lacks_erased_block(die) {
             let blocked = Operation {
                 class,
@@ -100,8 +91,7 @@ impl DriveFlash {
     fn take_notices(&mut self, now: Time) {
         while !self.array.notices.is_empty() {
             let Notice::Done(id) = self.array.notices.remove(0) else { continue };
-            let operation = self.operations[id as usize];
-            self.free.push(id);
+            let Some(operation) = self.operations.take(id) else { continue };
             let die = match operation {
                 FlashOperation::Read(page) => {
                     self.pages_read.push_back(page);

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Measures how far the anonymous memory of several processes exceeds the DRAM budget of their run (ADR 32).
+
+Usage: bench/programs/budget_peaks.py [--deepram PATH] [--python PATH] [--rounds N] [--json FILE]
+Reads the memory cgroup of each run 2000 times a second. Needs cgroup version 1, as root, and cc; NumPy for one of the cases.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from harness import table
+from run import commit, version
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ARRAYS = "import sys\nb = [bytearray(1 << 20) for _ in range(24)]\nfor a in b:\n  for i in range(0, 1 << 20, 4096): a[i] = 1"
+NUMPY = "import numpy as n; a = n.ones(4 << 20); print((a * 2).sum())"
+FORKS = ("import os\nb = bytearray(40 << 20)\ndef store(x):\n  for i in range(0, len(b), 4096): b[i] = x\nstore(1)\n"
+         "for k in range(4):\n  if os.fork() == 0:\n    store(2); os._exit(0)\nfor k in range(4): os.wait()")
+
+
+def together(count, command):
+    """A shell script that runs a command several times at once."""
+    return " ".join(f"{command} &" for _ in range(count)) + " wait"
+
+
+def cases(churn, python):
+    """Name, budget in MiB, and script of each case."""
+    return [
+        ("six Python programs with 24 MiB each", 64, together(6, f"python3 -c '{ARRAYS}'")),
+        ("three programs that fill and free 96 MiB", 128, together(3, f"{churn} 96 3")),
+        ("four NumPy programs with 64 MiB each", 96, together(4, f"{python} -c '{NUMPY}'")),
+        ("a program of 40 MiB with four forked children that store to all of it", 64, f"python3 -c '{FORKS}'"),
+    ]
+
+
+def peak(deepram, mib, script):
+    """Peak of the run's anonymous memory over its budget."""
+    run = subprocess.Popen([deepram, "run", "--dram", f"{mib}MiB", "--", "sh", "-c", script], stdout=subprocess.DEVNULL)
+    own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1] == "memory")
+    stat = Path("/sys/fs/cgroup/memory") / own.split(":")[2].lstrip("/") / f"deepram-run-{run.pid}/memory.stat"
+    most = 0
+    while run.poll() is None:
+        try:
+            most = max(most, int(stat.read_text().split("total_rss ")[1].split()[0]))
+        except (OSError, IndexError):
+            pass  # The group does not exist yet, or no longer.
+        time.sleep(0.0005)
+    if run.returncode != 0 or most == 0:
+        sys.exit(f"budget_peaks: the run ended with {run.returncode}, peak {most}: {script[:60]}")
+    return most / (mib << 20)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--deepram", type=Path, default=ROOT / "target/release/deepram")
+    parser.add_argument("--python", default="python3", help="a Python with NumPy")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the result to this file")
+    parser.add_argument("--commit", default=commit(), help="commit of the build (that of this repository)")
+    options = parser.parse_args()
+    started, load, deepram = time.gmtime(), os.getloadavg()[0], options.deepram.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        churn = Path(folder) / "churn"
+        subprocess.run(["cc", "-O1", "-o", churn, ROOT / "crates/cli/tests/programs/churn.c"], check=True)
+        results = []
+        for name, mib, script in cases(churn, options.python):
+            peaks = [round(peak(deepram, mib, script), 3) for _ in range(options.rounds)]
+            results.append({"processes": name, "budget_mib": mib, "peaks_over_budget": peaks})
+            print(f"{name}, {mib} MiB: {', '.join(map(str, peaks))}", flush=True)
+    if options.json:
+        machine = {"cpu": table.processor(), "cores": os.cpu_count(), "memory_bytes": table.memory(),
+                   "kernel": platform.release(), "filesystem": None, "device": None}
+        # The file has the same format as one of `deepram bench --results`.
+        file = {"bench": "budget-peaks", "machine": machine, "commit": options.commit,
+                "command": f"bench/programs/budget_peaks.py --rounds {options.rounds}", "load": load,
+                "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", started), "version": version(deepram), "results": results}
+        options.json.write_text(json.dumps(file, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
