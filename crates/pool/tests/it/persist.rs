@@ -23,7 +23,8 @@ fn try_open(device: &FaultyDevice) -> deepram_pool::Result<Pool> {
     Pool::open_on(handles(std::slice::from_ref(device)), &options)
 }
 
-/// A pool of `pages` pages with one persist region.
+/// A pool of `pages` pages with one persist region. It was closed since the region was made: an idle pool that was not
+/// writes a batch after its newest commit, at a time of its own, which the tests that count writes would count.
 fn region(pages: u64, pmem: u64) -> (FaultyDevice, Pool, Addr) {
     let device = FaultyDevice::new(128 * MIB);
     let options = CreateOptions { pmem, ..CreateOptions::new(pages * PAGE) };
@@ -31,6 +32,8 @@ fn region(pages: u64, pmem: u64) -> (FaultyDevice, Pool, Addr) {
     let pool = open(&device);
     let addr = pool.alloc((pages - 1) * PAGE, Lifetime::Permanent).unwrap();
     pool.create_pmem_region(addr, (pages - 1) * PAGE).unwrap();
+    pool.close().unwrap();
+    let pool = open(&device);
     (device, pool, addr)
 }
 
