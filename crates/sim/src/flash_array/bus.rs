@@ -144,9 +144,9 @@ impl Channels {
         let (_, _, id) = out.swap_remove(next);
         let bytes = self.operations[id as usize].bytes;
         let time = self.nand.read_setup.map_or(0, |setup| setup.0) + self.transfer_time(bytes);
-        self.bus_busy += time;
         self.bytes += u64::from(bytes);
         let bus = &mut self.channels[channel as usize];
+        bus.busy += time;
         bus.until = now + time;
         bus.awaited = true;
         bus.carries = Some(BusData::Out(id));
@@ -307,6 +307,11 @@ impl Channels {
     /// operations.
     fn take_group(&mut self, target: u32, (first, second): Pair, at: usize) -> (OpId, u32) {
         let head = self.unqueue(target, first, at);
+        if self.targets[target as usize].waiting >> first & 1 == 0
+            && self.targets[target as usize].waiting >> second & 1 == 0
+        {
+            return (head.id, 1);
+        }
         let (mut last, mut count) = (head.id, 1);
         let (mut planes, mut queue, mut index) = (1u64 << head.plane_bit, first, at);
         while count < self.shape.planes_per_die {
