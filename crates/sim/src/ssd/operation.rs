@@ -99,13 +99,15 @@ impl ParallelSsd {
     /// Schedules the array's events.
     #[inline]
     pub(super) fn schedule_array(&mut self, context: &mut Context<ParallelEvent>) {
-        if self.array.events.is_empty() {
-            return;
+        if !self.array.events.is_empty() {
+            self.schedule_events(context);
         }
-        for &(time, event) in &self.array.events {
+    }
+
+    fn schedule_events(&mut self, context: &mut Context<ParallelEvent>) {
+        for (time, event) in self.array.events.drain(..) {
             context.schedule(Picos(time), ParallelEvent(EventKind::Array(event)));
         }
-        self.array.events.clear();
     }
 
     /// Handles an event of the array, and what depends on the operations that it completes.
