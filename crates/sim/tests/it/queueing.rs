@@ -429,8 +429,11 @@ fn no_bus_of_flatflash_or_its_baselines_is_busy_for_longer_than_the_run() {
         let time = drive(&mut memory, requests.into_iter(), &host).unwrap().time;
         let busy = memory.busy_times();
         let buses = [busy.link_to_host, busy.link_to_drive];
+        // Little is promoted, so some channels of DRAM may have nothing to do.
+        assert!(busy.dram.iter().any(|bus| bus.0 > 0), "{mode:?}: {busy:?}");
+        assert!(buses.iter().chain(&busy.flash).all(|bus| bus.0 > 0), "{mode:?}: {busy:?}");
         for bus in buses.iter().chain(&busy.dram).chain(&busy.flash) {
-            assert!(bus.0 > 0 && *bus <= time, "{mode:?}: {busy:?} in {time:?}");
+            assert!(*bus <= time, "{mode:?}: {busy:?} in {time:?}");
         }
         let counts = memory.flat_counts();
         for (bus, bytes) in buses.iter().zip([counts.link_bytes_to_host, counts.link_bytes_to_drive]) {
