@@ -62,6 +62,8 @@ pub struct DramMemory {
     dram: Dram,
     banks: Vec<Bank>,
     bus_free: Vec<Time>,
+    /// Busy time of each channel's data bus.
+    bus_busy: Vec<Time>,
     activations: Vec<Activations>,
     burst: u64,
     bursts_per_row: u64,
@@ -86,6 +88,7 @@ impl DramMemory {
         Ok(Self {
             banks: vec![bank; banks as usize],
             bus_free: vec![0; dram.channels as usize],
+            bus_busy: vec![0; dram.channels as usize],
             activations: vec![Activations::default(); (dram.channels * dram.ranks) as usize],
             burst,
             bursts_per_row: (dram.row_bytes().0 / burst).max(1),
@@ -100,6 +103,11 @@ impl DramMemory {
     #[must_use]
     pub fn dram_counts(&self) -> DramCounts {
         self.counts.since(&self.base)
+    }
+
+    /// Busy time of each channel's data bus since the start of the run.
+    pub fn bus_times(&self) -> impl Iterator<Item = Picos> + '_ {
+        self.bus_busy.iter().copied().map(Picos)
     }
 
     /// Operations since the start of the run.
@@ -186,6 +194,7 @@ impl DramMemory {
         } else {
             self.counts.read_bursts += 1;
         }
+        self.bus_busy[channel as usize] += self.span;
         let global_rank = channel * d.ranks + rank;
         let flat = if write { d.flat_write } else { d.flat_read };
         if let Some(flat) = flat {

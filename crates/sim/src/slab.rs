@@ -12,6 +12,7 @@ impl<T> Slab<T> {
     }
 
     /// Adds an item. Returns its number.
+    #[inline]
     pub(crate) fn add(&mut self, item: T) -> u32 {
         match self.free.pop() {
             Some(at) => {
@@ -25,11 +26,13 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn get(&mut self, at: u32) -> Option<&mut T> {
         self.items.get_mut(at as usize).and_then(Option::as_mut)
     }
 
     /// Removes an item.
+    #[inline]
     pub(crate) fn take(&mut self, at: u32) -> Option<T> {
         let item = self.items.get_mut(at as usize)?.take();
         if item.is_some() {

@@ -144,9 +144,9 @@ impl Channels {
         let (_, _, id) = out.swap_remove(next);
         let bytes = self.operations[id as usize].bytes;
         let time = self.nand.read_setup.map_or(0, |setup| setup.0) + self.transfer_time(bytes);
-        self.bus_busy += time;
         self.bytes += u64::from(bytes);
         let bus = &mut self.channels[channel as usize];
+        bus.busy += time;
         bus.until = now + time;
         bus.awaited = true;
         bus.carries = Some(BusData::Out(id));
@@ -164,22 +164,22 @@ impl Channels {
         }
         let targets = self.targets_of(channel);
         if self.rules.turns {
-            let first = self.channels[channel as usize].turn;
-            let mut turn = first;
-            loop {
-                let target = targets.start + turn;
-                turn = if target + 1 == targets.end { 0 } else { turn + 1 };
-                if let Some(pair) = self.next_work(target, which, now) {
-                    self.start(target, pair, now);
-                    if !self.is_free(channel, now) {
-                        self.channels[channel as usize].turn = turn;
-                        return;
+            let first = targets.start + self.channels[channel as usize].turn;
+            for part in [first..targets.end, targets.start..first] {
+                let mut next = part.start;
+                while let Some(target) = self.next_ready(next..part.end) {
+                    next = target + 1;
+                    if let Some(pair) = self.next_work(target, which, now) {
+                        self.start(target, pair, now);
+                        if !self.is_free(channel, now) {
+                            let turn = if next == targets.end { 0 } else { next - targets.start };
+                            self.channels[channel as usize].turn = turn;
+                            return;
+                        }
                     }
                 }
-                if turn == first {
-                    return;
-                }
             }
+            return;
         }
         while self.channels[channel as usize].queued > 0 && self.is_free(channel, now) {
             let works = targets.clone().filter_map(|target| {
@@ -190,6 +190,14 @@ impl Channels {
             let Some((_, target, pair)) = works.min_by_key(|(key, ..)| *key) else { return };
             self.start(target, pair, now);
         }
+    }
+
+    /// The first of the targets that has an operation queued and a register free.
+    #[inline]
+    fn next_ready(&self, targets: Range<u32>) -> Option<u32> {
+        let states = &self.targets[targets.start as usize..targets.end as usize];
+        let ready = |state: &Target| state.waiting != 0 && state.groups < self.shape.registers;
+        Some(targets.start + states.iter().position(ready)? as u32)
     }
 
     /// The next work of a target, if it can accept a command.
@@ -307,6 +315,11 @@ impl Channels {
     /// operations.
     fn take_group(&mut self, target: u32, (first, second): Pair, at: usize) -> (OpId, u32) {
         let head = self.unqueue(target, first, at);
+        if self.targets[target as usize].waiting >> first & 1 == 0
+            && self.targets[target as usize].waiting >> second & 1 == 0
+        {
+            return (head.id, 1);
+        }
         let (mut last, mut count) = (head.id, 1);
         let (mut planes, mut queue, mut index) = (1u64 << head.plane_bit, first, at);
         while count < self.shape.planes_per_die {

@@ -46,10 +46,10 @@ impl Channels {
             time += times[NandOp::Program as usize];
             work += self.array_times[NandOp::Program as usize];
         }
-        self.bus_busy += time;
         self.array_busy += work;
         let channel = self.targets[target as usize].channel;
         let bus = &mut self.channels[channel as usize];
+        bus.busy += time;
         bus.until = bus.until.max(now) + time;
         let begin = bus.until;
         let number = self.new_group(OperationGroup {

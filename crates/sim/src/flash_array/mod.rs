@@ -167,6 +167,8 @@ struct Channel {
     until: Time,
     /// An event is scheduled at the end of the present transfer.
     awaited: bool,
+    /// Time of all transfers, each counted whole from its start.
+    busy: Time,
     /// The data out that the bus carries, or the die whose data in it carries and that others wait for.
     carries: Option<BusData>,
     /// The target whose turn it is.
@@ -222,7 +224,6 @@ pub(crate) struct Channels {
     /// Operations queued or under way.
     inside: u64,
     bytes: u64,
-    bus_busy: Time,
     array_busy: Time,
     /// Bytes and time of the last transfer, and of a whole page.
     transfer: [(u32, Time); 2],
@@ -312,7 +313,6 @@ impl Channels {
             sequence: 0,
             inside: 0,
             bytes: 0,
-            bus_busy: 0,
             array_busy: 0,
             transfer: [page; 2],
             counts: ArrayCounts::default(),
@@ -326,9 +326,14 @@ impl Channels {
         self.bytes
     }
 
-    /// Busy time of the channels, summed over the channels: each transfer counts whole from its start.
+    /// Busy time of each channel's bus: each transfer counts whole from its start.
+    pub(crate) fn bus_times(&self) -> impl Iterator<Item = Time> + '_ {
+        self.channels.iter().map(|channel| channel.busy)
+    }
+
+    /// Busy time of the buses, summed over the channels.
     pub(crate) fn bus_busy(&self) -> Time {
-        self.bus_busy
+        self.bus_times().sum()
     }
 
     /// Busy time of the arrays, summed over the dies: the work of a group counts whole from its command.

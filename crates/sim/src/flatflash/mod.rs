@@ -102,6 +102,19 @@ enum LinkDirection {
     ToDrive = 1,
 }
 
+/// Busy times of the buses of a system: a transfer counts whole once its time on the bus is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusTimes {
+    /// The link's direction to the host.
+    pub link_to_host: Picos,
+    /// The link's direction to the drive.
+    pub link_to_drive: Picos,
+    /// The data bus of each channel of DRAM.
+    pub dram: Vec<Picos>,
+    /// Each channel of flash.
+    pub flash: Vec<Picos>,
+}
+
 /// An event of the system.
 #[derive(Debug, Clone, Copy)]
 pub struct FlatEvent(EventKind);
@@ -170,6 +183,7 @@ pub struct FlatMemory {
     promotions: Vec<Promotion>,
     flash: DriveFlash,
     link_free_at: [Time; 2],
+    link_busy: [Time; 2],
     line_span: Time,
     page_span: Time,
     posted: WriteBuffer,
@@ -264,6 +278,7 @@ impl FlatMemory {
             promotions: Vec::new(),
             flash,
             link_free_at: [0; 2],
+            link_busy: [0; 2],
             line_span: preset.link.occupancy(Bytes(LINE_BYTES)).0,
             page_span: preset.link.occupancy(Bytes(PAGE)).0,
             posted: WriteBuffer::new(preset.posted_writes),
@@ -302,6 +317,18 @@ impl FlatMemory {
         (self.threshold.current(), self.threshold.epochs() - self.base.epochs)
     }
 
+    /// Busy times of all buses since the start of the run.
+    #[must_use]
+    pub fn busy_times(&self) -> BusTimes {
+        let [to_host, to_drive] = self.link_busy.map(Picos);
+        BusTimes {
+            link_to_host: to_host,
+            link_to_drive: to_drive,
+            dram: self.dram.bus_times().collect(),
+            flash: self.flash.array.bus_times().map(Picos).collect(),
+        }
+    }
+
     /// The host's DRAM.
     #[must_use]
     pub fn dram(&self) -> &DramMemory {
@@ -334,6 +361,7 @@ impl FlatMemory {
         let free = &mut self.link_free_at[lane as usize];
         let start = self.now.max(*free);
         *free = start + span;
+        self.link_busy[lane as usize] += span;
         start
     }
 

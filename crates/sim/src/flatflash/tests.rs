@@ -1,7 +1,7 @@
 //! Laws of the whole system: no thread waits for what another one will do later, no resource is busy for
 //! longer than time has passed, and nothing is left under way at the end.
 
-use deepram_media::Bytes;
+use deepram_media::{Bytes, NandOp};
 use deepram_trace::workload::Rng;
 use proptest::prelude::*;
 
@@ -57,14 +57,30 @@ fn check_end(memory: &FlatMemory) {
     assert!(memory.tasks.is_empty() && memory.posted.is_empty() && memory.evicted.is_empty());
     assert!(memory.fills.is_empty() && memory.faults.is_empty() && memory.promotions.is_empty());
     assert!(memory.flash.array.is_quiet());
+    check_busy_times(memory);
+}
+
+/// Checks that no bus was busy for longer than time has passed, and that the busy times add up to the
+/// times of all transfers.
+fn check_busy_times(memory: &FlatMemory) {
     let (counts, now) = (&memory.counts, memory.now);
+    let busy = memory.busy_times();
+    for bus in [busy.link_to_host, busy.link_to_drive].iter().chain(&busy.dram).chain(&busy.flash) {
+        assert!(bus.0 <= now, "{busy:?} in {now} ps");
+    }
     let to_host = counts.line_reads * memory.line_span + counts.pages_to_host * memory.page_span;
     let to_drive = counts.line_writes * memory.line_span + counts.pages_to_drive * memory.page_span;
-    assert!(to_host <= now && to_drive <= now, "{to_host} and {to_drive} of {now}");
-    assert!(memory.flash.array.bus_busy() <= now * memory.preset.channels);
-    let (dram, did) = (&memory.preset.dram, memory.dram.all_counts());
-    let bursts = did.read_bursts + did.write_bursts;
-    assert!(bursts * dram.burst_span().0 <= now * dram.channels);
+    assert_eq!((busy.link_to_host.0, busy.link_to_drive.0), (to_host, to_drive));
+    let did = memory.dram.all_counts();
+    let bursts = (did.read_bursts + did.write_bursts) * memory.preset.dram.burst_span().0;
+    assert_eq!(busy.dram.iter().map(|bus| bus.0).sum::<u64>(), bursts);
+    let (nand, did) = (&memory.preset.nand, memory.flash.counts());
+    let page = nand.page_transfer().0;
+    let flash = did.reads()
+        * (nand.command_time(NandOp::Read, 1).0 + nand.read_setup.map_or(0, |t| t.0) + page)
+        + did.programs() * (nand.command_time(NandOp::Program, 1).0 + page)
+        + did.erases * nand.command_time(NandOp::Erase, 1).0;
+    assert_eq!(busy.flash.iter().map(|bus| bus.0).sum::<u64>(), flash);
 }
 
 fn line(op: Op, page: u64, line: u64) -> Command {

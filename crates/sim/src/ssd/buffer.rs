@@ -5,6 +5,8 @@
 //! 3. With a hot window, a page that is written twice within it stays in the buffer until the room is
 //!    needed.
 
+use std::collections::hash_map::Entry;
+
 use super::operation::OperationSource;
 use super::parallel::{BufferedPage, EventKind, PageRequest, ParallelEvent, ParallelSsd};
 use crate::engine::Time;
@@ -15,7 +17,9 @@ use deepram_core::units::Picos;
 impl ParallelSsd {
     /// Admits waiting writes to the buffer while there is room.
     pub(super) fn admit(&mut self, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
-        while let Some((slot, skip)) = self.admitting.pop_front() {
+        while self.buffer_sectors < self.buffer_limit
+            && let Some((slot, skip)) = self.admitting.pop_front()
+        {
             let command = self.jobs[slot as usize].command;
             let mut admitted = skip;
             let mut blocked = false;
@@ -64,27 +68,32 @@ impl ParallelSsd {
         }
         self.stamp += 1;
         let stamp = self.stamp;
-        if let Some(buffered) = self.buffer.get_mut(&logical) {
-            self.counts.buffer_overwrites += 1;
-            buffered.sectors |= sectors;
-            buffered.stamp = stamp;
-            if buffered.leaving {
-                buffered.again |= sectors;
-                return Ok(());
+        match self.buffer.entry(logical) {
+            Entry::Occupied(mut buffered) => {
+                let buffered = buffered.get_mut();
+                self.counts.buffer_overwrites += 1;
+                buffered.sectors |= sectors;
+                buffered.stamp = stamp;
+                if buffered.leaving {
+                    buffered.again |= sectors;
+                    return Ok(());
+                }
+                if hot {
+                    self.retained.push_back((logical, stamp));
+                    return Ok(());
+                }
+                let all = buffered.sectors;
+                buffered.leaving = true;
+                self.retained_count -= 1;
+                return self.destage(logical, all, context);
             }
-            if hot {
-                self.retained.push_back((logical, stamp));
-                return Ok(());
+            Entry::Vacant(room) => {
+                room.insert(BufferedPage { sectors, again: 0, leaving: !hot, stamp });
             }
-            let all = buffered.sectors;
-            buffered.leaving = true;
-            self.retained_count -= 1;
-            return self.destage(logical, all, context);
         }
-        while self.buffer.len() >= self.buffer_pages && self.retained_count > 0 {
+        while self.buffer.len() > self.buffer_pages && self.retained_count > 0 {
             self.destage_oldest(context)?;
         }
-        self.buffer.insert(logical, BufferedPage { sectors, again: 0, leaving: !hot, stamp });
         if hot {
             self.retained_count += 1;
             self.retained.push_back((logical, stamp));
@@ -128,10 +137,11 @@ impl ParallelSsd {
         logical: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        if let Some(buffered) = self.buffer.get_mut(&logical) {
+        if let Entry::Occupied(mut entry) = self.buffer.entry(logical) {
+            let buffered = entry.get_mut();
             let again = std::mem::take(&mut buffered.again);
             if again == 0 {
-                self.buffer.remove(&logical);
+                entry.remove();
             } else {
                 buffered.sectors = again;
                 if self.options.buffer_hot_window.0 > 0 && self.flushing.is_empty() {

@@ -17,13 +17,15 @@ impl CommandPages {
     /// The pages of `command` after the first `skip`.
     #[inline]
     pub(super) fn new(command: &Command, skip: u64, page: Divisor, sector: Divisor) -> Self {
-        let first = page.of(command.offset);
-        let at = command.offset - first * page.number;
-        // The skipped pages, from the command's start to the end of the last one.
-        let skipped = (skip * page.number).saturating_sub(if skip > 0 { at } else { 0 });
-        let at = if skip > 0 { 0 } else { at };
-        let left = command.len.saturating_sub(skipped);
-        Self { page, sector, number: first + skip, at, left }
+        let number = page.of(command.offset);
+        let at = command.offset - number * page.number;
+        let whole = Self { page, sector, number, at, left: command.len };
+        if skip == 0 {
+            return whole;
+        }
+        // The skipped pages end with a whole page.
+        let skipped = skip * page.number - at;
+        Self { number: number + skip, at: 0, left: command.len.saturating_sub(skipped), ..whole }
     }
 
     /// The number of pages left.
@@ -41,12 +43,11 @@ impl Iterator for CommandPages {
             return None;
         }
         let stop = (self.at + self.left).min(self.page.number);
-        let first = self.sector.of(self.at);
-        let count = self.sector.of(stop + self.sector.number - 1) - first;
+        let (first, last) = (self.sector.of(self.at), self.sector.of(stop - 1));
         let number = self.number as u32;
         self.left -= stop - self.at;
         self.at = 0;
         self.number += 1;
-        Some((number, (u32::MAX >> (32 - count)) << first))
+        Some((number, (u32::MAX << first) & (u32::MAX >> (31 - last))))
     }
 }

@@ -1,5 +1,4 @@
-//! Operations of a drive on flash, each on one page or block, the table of those under way, and their way
-//! to the array and back.
+//! Operations of a drive on flash, each on one page or block, and their way to the array and back.
 
 use deepram_core::units::Picos;
 use deepram_media::NandOp;
@@ -40,6 +39,18 @@ pub(super) struct Operation {
 }
 
 impl Operation {
+    /// An operation that transfers `bytes` over the bus; it is neither blocked nor a copy-back.
+    pub(super) fn new(
+        op: NandOp,
+        source: OperationSource,
+        address: PageAddress,
+        key: u32,
+        bytes: u32,
+        owner: u32,
+    ) -> Self {
+        Self { op, source, copy_back: false, blocked: false, address, key, bytes, owner }
+    }
+
     /// The operation as the array sees it. Blocks have `pages` pages.
     pub(super) fn for_array(&self, pages: u32) -> ArrayOperation {
         let class = match (self.op, self.source) {
@@ -63,59 +74,11 @@ impl Operation {
     }
 }
 
-/// The operations under way, by reusable numbers.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Operations {
-    table: Vec<Operation>,
-    spare: Vec<u32>,
-}
-
-impl Operations {
-    /// The number of operations under way.
-    pub(super) fn under_way(&self) -> usize {
-        self.table.len() - self.spare.len()
-    }
-
-    #[inline]
-    pub(super) fn get(&self, number: u32) -> &Operation {
-        &self.table[number as usize]
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, number: u32) -> &mut Operation {
-        &mut self.table[number as usize]
-    }
-
-    /// Adds an operation that transfers `bytes` over the bus; it is neither blocked nor a copy-back.
-    #[inline]
-    pub(super) fn begin(
-        &mut self,
-        op: NandOp,
-        source: OperationSource,
-        address: PageAddress,
-        key: u32,
-        bytes: u32,
-        owner: u32,
-    ) -> u32 {
-        let operation =
-            Operation { op, source, copy_back: false, blocked: false, address, key, bytes, owner };
-        match self.spare.pop() {
-            Some(number) => {
-                self.table[number as usize] = operation;
-                number
-            }
-            None => {
-                self.table.push(operation);
-                (self.table.len() - 1) as u32
-            }
-        }
-    }
-
-    /// Removes an operation; its number may be reused.
-    #[inline]
-    pub(super) fn end(&mut self, number: u32) -> Operation {
-        self.spare.push(number);
-        self.table[number as usize]
+/// The error for a number that no operation under way has.
+pub(super) fn not_under_way(number: u32) -> SimError {
+    SimError::Conservation {
+        law: "an operation of the array is under way",
+        found: format!("number {number}"),
     }
 }
 
@@ -126,7 +89,8 @@ impl ParallelSsd {
         number: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let operation = self.operations.get(number).for_array(self.planes.pages);
+        let operation = self.operations.get(number).ok_or_else(|| not_under_way(number))?;
+        let operation = operation.for_array(self.planes.pages);
         self.array.submit_operation(number, operation, context.now().0);
         self.schedule_array(context);
         Ok(())
@@ -135,13 +99,15 @@ impl ParallelSsd {
     /// Schedules the array's events.
     #[inline]
     pub(super) fn schedule_array(&mut self, context: &mut Context<ParallelEvent>) {
-        if self.array.events.is_empty() {
-            return;
+        if !self.array.events.is_empty() {
+            self.schedule_events(context);
         }
-        for &(time, event) in &self.array.events {
+    }
+
+    fn schedule_events(&mut self, context: &mut Context<ParallelEvent>) {
+        for (time, event) in self.array.events.drain(..) {
             context.schedule(Picos(time), ParallelEvent(EventKind::Array(event)));
         }
-        self.array.events.clear();
     }
 
     /// Handles an event of the array, and what depends on the operations that it completes.

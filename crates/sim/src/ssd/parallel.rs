@@ -22,7 +22,7 @@ use deepram_media::{ReclaimTiming, Ssd, VictimChoice};
 use deepram_trace::Op;
 
 use super::command_pages::CommandPages;
-use super::operation::{OperationSource, Operations};
+use super::operation::{Operation, OperationSource};
 use super::options::SsdOptions;
 use super::serial::checked_u32;
 use crate::engine::Time;
@@ -31,6 +31,7 @@ use crate::flash::{FlashCounts, law};
 use crate::flash_array::blocks::{Divisor, FrontierUse, NONE, Planes};
 use crate::flash_array::{ChannelEvent, Channels, DataOut, Rules, Shape};
 use crate::host::{Command, Context, Device, Slot};
+use crate::slab::Slab;
 use deepram_trace::workload::Rng;
 
 /// An event of the drive.
@@ -132,7 +133,7 @@ pub struct ParallelSsd {
     pub(super) parked: Vec<u32>,
     pub(super) waiting_jobs: Vec<(PageRequest, u32)>,
     pub(super) waiting_spare: Vec<u32>,
-    pub(super) operations: Operations,
+    pub(super) operations: Slab<Operation>,
     pub(super) array: Channels,
     pub(super) jobs: Vec<CommandProgress>,
     pub(super) buffer: HashMap<u32, BufferedPage, Build>,
@@ -272,7 +273,7 @@ impl ParallelSsd {
             waiting_jobs: Vec::new(),
             waiting_spare: Vec::new(),
             directory,
-            operations: Operations::default(),
+            operations: Slab::new(),
             array: Channels::with(nand, shape, rules),
             jobs: Vec::new(),
             buffer: HashMap::default(),
@@ -560,7 +561,7 @@ impl Device for ParallelSsd {
 
     fn check(&self) -> Result<(), SimError> {
         let counts = &self.counts;
-        if self.operations.under_way() == 0 {
+        if self.operations.is_empty() {
             law(
                 "pages the host wrote are programmed once each",
                 counts.host_programs,

@@ -24,12 +24,12 @@ impl ParallelSsd {
         self.planes.invalidate(old)?;
         self.directory[page as usize] = address.physical;
         let bytes = self.ssd.nand.page.0 as u32;
-        let program =
-            self.operations.begin(NandOp::Program, OperationSource::Mapping, address, page, bytes, NONE);
-        self.operations.get_mut(program).blocked = true;
+        let program = Operation::new(NandOp::Program, OperationSource::Mapping, address, page, bytes, NONE);
+        let program = self.operations.add(Operation { blocked: true, ..program });
         let from = self.planes.address(old);
         self.planes.read_started(from.block);
-        let read = self.operations.begin(NandOp::Read, OperationSource::Merge, from, page, bytes, program);
+        let read = Operation::new(NandOp::Read, OperationSource::Merge, from, page, bytes, program);
+        let read = self.operations.add(read);
         if full {
             self.reclaim(plane, context)?;
         }
@@ -72,9 +72,8 @@ impl ParallelSsd {
             let address = self.planes.address(page);
             self.planes.read_started(block);
             let bytes = self.ssd.nand.page.0 as u32;
-            let number =
-                self.operations.begin(NandOp::Read, OperationSource::Move, address, block, bytes, NONE);
-            self.operations.get_mut(number).copy_back = self.ssd.copy_back;
+            let read = Operation::new(NandOp::Read, OperationSource::Move, address, block, bytes, NONE);
+            let number = self.operations.add(Operation { copy_back: self.ssd.copy_back, ..read });
             self.enqueue(number, context)?;
         }
         Ok(())
@@ -102,7 +101,8 @@ impl ParallelSsd {
         }
         law("an erased block holds no live page", u64::from(self.planes.live(block)), 0)?;
         let address = self.planes.address(block * self.planes.pages);
-        let number = self.operations.begin(NandOp::Erase, OperationSource::Move, address, block, 0, NONE);
+        let erase = Operation::new(NandOp::Erase, OperationSource::Move, address, block, 0, NONE);
+        let number = self.operations.add(erase);
         self.enqueue(number, context)
     }
 
@@ -146,8 +146,8 @@ impl ParallelSsd {
             self.page_moved(block, context)?;
         } else {
             let bytes = operation.bytes;
-            let number =
-                self.operations.begin(NandOp::Program, OperationSource::Move, to, block, bytes, NONE);
+            let program = Operation::new(NandOp::Program, OperationSource::Move, to, block, bytes, NONE);
+            let number = self.operations.add(program);
             self.enqueue(number, context)?;
         }
         if full {

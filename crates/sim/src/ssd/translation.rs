@@ -4,7 +4,7 @@
 use deepram_core::ftl::MappingLookup;
 use deepram_media::{AllocationOrder, NandOp};
 
-use super::operation::{Operation, OperationSource};
+use super::operation::{Operation, OperationSource, not_under_way};
 use super::parallel::{MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error};
 use crate::error::SimError;
 use crate::flash_array::blocks::{FrontierUse, NONE};
@@ -76,14 +76,9 @@ impl ParallelSsd {
                 self.planes.read_started(address.block);
                 // The entry lies in one sector.
                 let bytes = self.sector as u32;
-                let number = self.operations.begin(
-                    NandOp::Read,
-                    OperationSource::Mapping,
-                    address,
-                    needed,
-                    bytes,
-                    NONE,
-                );
+                let read =
+                    Operation::new(NandOp::Read, OperationSource::Mapping, address, needed, bytes, NONE);
+                let number = self.operations.add(read);
                 self.enqueue(number, context)
             }
         }
@@ -153,8 +148,8 @@ impl ParallelSsd {
         };
         self.planes.read_started(address.block);
         let bytes = self.bytes_of(job.sectors);
-        let number =
-            self.operations.begin(NandOp::Read, OperationSource::Host, address, job.logical, bytes, job.slot);
+        let read = Operation::new(NandOp::Read, OperationSource::Host, address, job.logical, bytes, job.slot);
+        let number = self.operations.add(read);
         self.enqueue(number, context)
     }
 
@@ -198,22 +193,16 @@ impl ParallelSsd {
             mapping.mark_dirty(job.logical);
         }
         let bytes = self.bytes_of(sectors);
-        let program =
-            self.operations.begin(NandOp::Program, job.source, address, job.logical, bytes, job.slot);
+        let program = Operation::new(NandOp::Program, job.source, address, job.logical, bytes, job.slot);
+        let program = self.operations.add(Operation { blocked: missing != 0, ..program });
         let mut read = None;
         if missing != 0 {
-            self.operations.get_mut(program).blocked = true;
             let from = self.planes.address(old);
             self.planes.read_started(from.block);
             let bytes = self.bytes_of(missing);
-            read = Some(self.operations.begin(
-                NandOp::Read,
-                OperationSource::Merge,
-                from,
-                job.logical,
-                bytes,
-                program,
-            ));
+            let merge =
+                Operation::new(NandOp::Read, OperationSource::Merge, from, job.logical, bytes, program);
+            read = Some(self.operations.add(merge));
         }
         if full {
             self.reclaim(plane, context)?;
@@ -231,7 +220,7 @@ impl ParallelSsd {
         number: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        let operation = self.operations.end(number);
+        let operation = self.operations.take(number).ok_or_else(|| not_under_way(number))?;
         match operation.op {
             NandOp::Read => self.read_ended(operation, context),
             NandOp::Program => self.program_ended(operation, context),
