@@ -19,6 +19,7 @@
 //! | [`volume`] | all of the above as one journaled flash volume | NVMM, Page Table Organization |
 //! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, GCLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | NVMM, Architecture; FlatFlash, 3.4 |
 //! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold | FlatFlash, 3.3 and 3.4 |
+//! | [`write_buffer`] | policies of a drive's write buffer: LRU, CFLRU, LRU-WSR, CCF-LRU, FAB, BPLRU | Hybrid SSD cache, VII |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ pub mod placement;
 pub mod suggest;
 pub mod units;
 pub mod volume;
+pub mod write_buffer;
 
 pub use addr::{Addr, AddrError};
 pub use journal::{Retention, TokenInfo};
