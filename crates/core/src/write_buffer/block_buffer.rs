@@ -190,7 +190,9 @@ impl<P: BlockPolicy> WriteBuffer for BlockBuffer<P> {
             while leaving != 0 {
                 let bit = leaving & leaving.wrapping_neg();
                 leaving ^= bit;
-                let page = first.saturating_add(64 * index as u64 + u64::from(bit.trailing_zeros()));
+                let offset = 64 * index as u64 + u64::from(bit.trailing_zeros());
+                // The block of the largest page numbers can be cut off by their range.
+                let Some(page) = first.checked_add(offset) else { break };
                 let list = match (resident & bit != 0, pad || dirty & bit != 0) {
                     (true, true) => &mut evicted.writes,
                     (true, false) => &mut evicted.dropped,

@@ -14,3 +14,5 @@ mod threshold;
 mod volume;
 mod volume_hostile;
 mod volume_model;
+mod write_buffer;
+mod write_buffer_models;
