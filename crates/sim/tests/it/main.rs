@@ -18,3 +18,4 @@ mod processor;
 mod queueing;
 mod systems;
 mod write_amplification;
+mod write_buffer;
