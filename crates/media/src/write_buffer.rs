@@ -5,7 +5,7 @@ use deepram_core::units::Bytes;
 
 use crate::array::{Array, Cells};
 use crate::model::{InvalidFigure, kind, words};
-use crate::value::Watts;
+use crate::value::{Fraction, Watts};
 
 words! {
     /// Organisation of the buffer.
@@ -20,6 +20,36 @@ words! {
         ToSsd = "ts",
         /// Flat; victims of DRAM go to PCM, unless they are cold.
         ToPcm = "tp",
+    }
+}
+
+words! {
+    /// The replacement policy of a buffer of DRAM alone.
+    BufferPolicy {
+        /// Least recently used page.
+        Lru = "lru",
+        /// Clean-first LRU.
+        Cflru = "cflru",
+        /// LRU with write sequence reordering.
+        LruWsr = "lru-wsr",
+        /// Cold clean first LRU.
+        CcfLru = "ccf-lru",
+        /// Flash-aware buffer: the erase block with the most pages.
+        Fab = "fab",
+        /// Block padding LRU: the least recently written erase block.
+        Bplru = "bplru",
+    }
+}
+
+words! {
+    /// Whether a page that the host reads from flash enters the buffer.
+    KeptReads {
+        /// As the policy's publication says: cflru, lru-wsr, ccf-lru and fab keep it.
+        Published = "published",
+        /// It does.
+        Always = "always",
+        /// It does not.
+        Never = "never",
     }
 }
 
@@ -163,6 +193,14 @@ kind! {
     fields {
         /// Organisation.
         scheme: BufferScheme,
+        /// Replacement policy; other than lru for dram-only.
+        policy: BufferPolicy,
+        /// Whether a page that the host reads from flash enters the buffer; always for dram-only.
+        keep_reads: KeptReads,
+        /// Share of the buffer that is the clean-first window of cflru.
+        clean_first: Fraction,
+        /// Whether bplru pads a victim to the whole erase block.
+        padding: bool,
         /// Length of a period, in accesses of the kind that `period_of` names.
         period: u64,
         /// Accesses that count towards the length of a period.
@@ -232,6 +270,10 @@ impl WriteBuffer {
             );
             return Err(InvalidFigure::new("scheme", message));
         }
+        if self.has_policy() && self.scheme != BufferScheme::DramOnly {
+            let message = "policies other than lru, and keep_reads always, are for scheme dram-only";
+            return Err(InvalidFigure::new("policy", message));
+        }
         if dram && self.dram.cells != Cells::Dram || pcm && self.pcm.cells != Cells::Pcm {
             return Err(InvalidFigure::new("scheme", "dram.cells must be dram, and pcm.cells pcm"));
         }
@@ -251,6 +293,11 @@ impl WriteBuffer {
         range("filter_size", self.filter_size.0, 8, 1 << 28)?;
         range("filter_hashes", self.filter_hashes, 1, 64)?;
         range("destage_queue", self.destage_queue, 1, 1 << 16)
+    }
+
+    /// True if the buffer is more than one that keeps written pages in the order of their last use.
+    pub fn has_policy(&self) -> bool {
+        self.policy != BufferPolicy::Lru || self.keep_reads == KeptReads::Always
     }
 
     /// Leakage power of the tags.

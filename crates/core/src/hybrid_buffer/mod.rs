@@ -65,6 +65,16 @@ pub enum BufferAction {
         /// The memory that it leaves.
         from: Memory,
     },
+    /// Read a page from flash and write it there again: padding of a victim block.
+    Pad {
+        /// The page.
+        page: u64,
+    },
+    /// Nothing: a clean victim has left.
+    Drop {
+        /// The victim.
+        page: u64,
+    },
 }
 
 /// The outcome of a write of a page.
@@ -85,6 +95,8 @@ pub enum BufferRead {
     Hit(Memory),
     /// These of the sectors are in the memory; the others are on flash.
     Partial(Memory, u32),
+    /// The page was not in the buffer and enters this memory: read all of it from flash.
+    Filled(Memory),
     /// The page is not in the buffer.
     Miss,
 }
@@ -189,13 +201,7 @@ impl HybridBuffer {
     }
 
     /// Returns the memory that the page was in.
-    fn write_hit(
-        &mut self,
-        page: u64,
-        slot: u32,
-        sectors: u32,
-        actions: &mut Vec<BufferAction>,
-    ) -> Memory {
+    fn write_hit(&mut self, page: u64, slot: u32, sectors: u32, actions: &mut Vec<BufferAction>) -> Memory {
         let before = SaturatingCounter::new(self.pages.count(slot));
         let counter = before.incremented();
         let old = self.sectors[slot as usize];
@@ -364,11 +370,7 @@ impl HybridBuffer {
         };
         // A page that moves from PCM to DRAM leaves room in PCM.
         let hot = self.pages.count(slot).saturating_add(1) >= self.thresholds.hotness;
-        scheme.is_flat()
-            && self.memory_of(slot) == Memory::Pcm
-            && hot
-            && is_full(Memory::Dram)
-            && !retires()
+        scheme.is_flat() && self.memory_of(slot) == Memory::Pcm && hot && is_full(Memory::Dram) && !retires()
     }
 
     /// Counts an access of a page, and ends the period after the last one.

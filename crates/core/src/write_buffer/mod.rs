@@ -13,7 +13,7 @@
 //! A policy is a pure state machine. The driver reports each page that the host writes or reads, performs
 //! the flash operations of the [`Evicted`] pages, and keeps the data. [`PageBuffer`] is the buffer of the
 //! policies that evict single pages, [`BlockBuffer`] of those that evict erase blocks; a policy's own file
-//! holds only its decisions.
+//! holds only its decisions. [`SectorBuffer`] adds the valid sectors of each page.
 //!
 //! The erase blocks are logical: page `n` belongs to block `n / pages_per_block`. A page-mapped drive
 //! programs the pages of one logical block anywhere; the policies that evict blocks were made for drives
@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 
 mod block_buffer;
 mod page_buffer;
+mod sector_buffer;
 
 pub mod bplru;
 pub mod ccf_lru;
@@ -41,6 +42,7 @@ pub use lru::Lru;
 pub use lru_wsr::LruWsr;
 pub use page_buffer::{PageBuffer, PagePolicy};
 pub use policy::WriteBufferPolicy;
+pub use sector_buffer::SectorBuffer;
 
 /// The sizes and options of a write buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{BufferAccess, Evicted, PageState, WriteBuffer};
+use super::{BufferAccess, Evicted, WriteBuffer};
 use crate::hybrid_buffer::{BufferAction, BufferRead, BufferWrite, Memory};
 
 /// The buffer; see the module.

@@ -1,22 +1,48 @@
 //! The options of core's buffer from the presets.
 
-use deepram_core::hybrid_buffer::{Coolness, Hotness, HybridOptions, Memory, Scheme};
+use deepram_core::hybrid_buffer::{Coolness, Hotness, HybridBuffer, HybridOptions, Memory, Scheme};
 use deepram_core::migration::{CoolnessForm, ExpectedWrites, FilterDecay, HotnessForm};
+use deepram_core::write_buffer::{SectorBuffer, WriteBufferOptions, WriteBufferPolicy};
 use deepram_media::{
-    Array, BufferScheme, CoolnessRule, ExpectedRule, FilterRule, HotnessRule, MovedCounter, PartialWrite, PcmHit,
-    PeriodUnit, PromotingWrite, Ssd, WriteBuffer, endurance_ratio,
+    Array, BufferPolicy, BufferScheme, CoolnessRule, ExpectedRule, FilterRule, HotnessRule, KeptReads,
+    MovedCounter, PartialWrite, PcmHit, PeriodUnit, PromotingWrite, Ssd, WriteBuffer, endurance_ratio,
 };
 
+use super::decisions::Decisions;
 use crate::error::SimError;
 use crate::ssd::serial::checked_u32;
 
+/// The buffer of `preset` in front of the drive `ssd`, whose pages have `page_sectors` sectors.
+pub(super) fn decisions(preset: &WriteBuffer, ssd: &Ssd, page_sectors: u32) -> Result<Decisions, SimError> {
+    let options = options(preset, ssd, page_sectors)?;
+    if !preset.has_policy() {
+        return Ok(Decisions::Hybrid(HybridBuffer::new(&options)));
+    }
+    let pages = options.dram_pages as usize;
+    let policy = match preset.policy {
+        BufferPolicy::Lru => WriteBufferPolicy::Lru,
+        BufferPolicy::Cflru => WriteBufferPolicy::Cflru,
+        BufferPolicy::LruWsr => WriteBufferPolicy::LruWsr,
+        BufferPolicy::CcfLru => WriteBufferPolicy::CcfLru,
+        BufferPolicy::Fab => WriteBufferPolicy::Fab,
+        BufferPolicy::Bplru => WriteBufferPolicy::Bplru,
+    };
+    let buffer = policy.build(&WriteBufferOptions {
+        keep_reads: match preset.keep_reads {
+            KeptReads::Published => None,
+            KeptReads::Always => Some(true),
+            KeptReads::Never => Some(false),
+        },
+        clean_first_pages: Some((preset.clean_first.0 * pages as f64).round() as usize),
+        padding: preset.padding,
+        ..WriteBufferOptions::new(pages, checked_u32("pages_per_block", ssd.nand.pages_per_block)?)
+    });
+    Ok(Decisions::Policy(SectorBuffer::new(buffer, page_sectors, options.fetch_on_write)))
+}
+
 /// The options of the buffer of `preset` in front of the drive `ssd`, whose pages have `page_sectors`
 /// sectors.
-pub(super) fn options(
-    preset: &WriteBuffer,
-    ssd: &Ssd,
-    page_sectors: u32,
-) -> Result<HybridOptions, SimError> {
+fn options(preset: &WriteBuffer, ssd: &Ssd, page_sectors: u32) -> Result<HybridOptions, SimError> {
     let pages = |key, array: &Array| checked_u32(key, array.size.0 / array.page.0);
     let pcm = &preset.pcm;
     Ok(HybridOptions {

@@ -33,6 +33,10 @@ counts! {
         pub partial_destages: u64,
         /// Pages whose rest was read from flash when the host wrote a part of them.
         pub fetches: u64,
+        /// Clean victims, which cost no flash write.
+        pub clean_evictions: u64,
+        /// Pages read from flash and written there again, to write whole erase blocks.
+        pub padding: u64,
         /// Pages that the host read, whole or in part.
         pub page_reads: u64,
         /// Reads served by DRAM.
@@ -41,6 +45,8 @@ counts! {
         pub read_hits_pcm: u64,
         /// Reads served by a memory and by flash.
         pub read_hits_partial: u64,
+        /// Reads that brought a page into DRAM.
+        pub read_fills: u64,
         /// Reads served by the destage queue.
         pub read_hits_queue: u64,
         /// Writes that waited for room in the destage queue.
@@ -72,11 +78,7 @@ pub struct Lifetime {
 
 impl Lifetime {
     /// Each memory as size, endurance and bytes written over `seconds`.
-    pub(super) fn new(
-        pcm: (Bytes, u64, u64),
-        flash: (Bytes, u64, u64),
-        seconds: f64,
-    ) -> Self {
+    pub(super) fn new(pcm: (Bytes, u64, u64), flash: (Bytes, u64, u64), seconds: f64) -> Self {
         let hours = |(size, endurance, written): (Bytes, u64, u64)| {
             (written > 0 && seconds > 0.0).then(|| {
                 let rate = Bandwidth(written as f64 / seconds);

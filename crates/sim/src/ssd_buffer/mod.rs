@@ -14,20 +14,26 @@
 //! 3. A victim is read from its memory before the write that takes its place. Then it waits in the
 //!    destage queue, a volatile memory of the controller, until flash has it; reads find it there. While
 //!    the queue is full, writes that would evict another page wait, first come, first served.
+//!    A victim that is an erase block enters the queue whole, however full it is; so does the victim of a
+//!    read that keeps its page, as reads do not wait.
 //! 4. Moves between the memories are asked for after the access of the host that causes them, so they
 //!    delay later accesses only.
-//! 5. A flush moves every page of DRAM on as a victim and completes when the destage queue has written
-//!    all pages that it held then.
+//! 5. A flush moves every page of DRAM on as a victim, until no dirty one is left, and completes when the
+//!    destage queue has written all pages that it held then.
+//! 6. A page that a read brings into the buffer is read from flash whole. The state changes at once: a
+//!    second read hits, though the data come when flash has answered. Padding of a victim block is read from
+//!    flash and then written there.
 
 mod configure;
 mod counts;
+mod decisions;
 mod memory_array;
 mod requests;
 mod volatile_data;
 
 use std::collections::VecDeque;
 
-use deepram_core::hybrid_buffer::{BufferAction, HybridBuffer, Memory};
+use deepram_core::hybrid_buffer::{BufferAction, Memory};
 use deepram_core::units::{Bytes, Picos};
 use deepram_media::{Ssd, WriteBuffer, endurance_ratio};
 use deepram_trace::Op;
@@ -42,6 +48,7 @@ use crate::ssd::{ParallelSsd, SsdOptions};
 pub use counts::{BufferCounts, BufferReport, Lifetime};
 pub use volatile_data::AtRisk;
 
+use decisions::Decisions;
 use memory_array::MemoryArray;
 use requests::{FlashAccess, Flush, HostRequest, WaitingWrite};
 use volatile_data::VolatileData;
@@ -59,7 +66,7 @@ pub enum BufferEvent {
 pub struct BufferedSsd {
     preset: WriteBuffer,
     ssd: Ssd,
-    buffer: HybridBuffer,
+    buffer: Decisions,
     arrays: [MemoryArray; 2],
     drive: NestedDevice<ParallelSsd>,
     /// The time of the event that is scheduled for the drive.
@@ -75,6 +82,8 @@ pub struct BufferedSsd {
     /// Pages and sectors that wait for flash, in no order, and the number of their sectors.
     queue: Vec<(u64, u32)>,
     queued_sectors: u64,
+    /// Padding pages that are being read from flash and written again. They take part in the queue's length.
+    padding: u64,
     /// Victims so far: the number of the last one.
     victims: u64,
     waiting: VecDeque<WaitingWrite>,
@@ -94,12 +103,7 @@ impl BufferedSsd {
     ///
     /// # Errors
     /// A preset or the options are invalid, or do not fit together.
-    pub fn new(
-        preset: &WriteBuffer,
-        ssd: &Ssd,
-        options: &SsdOptions,
-        seed: u64,
-    ) -> Result<Self, SimError> {
+    pub fn new(preset: &WriteBuffer, ssd: &Ssd, options: &SsdOptions, seed: u64) -> Result<Self, SimError> {
         let page = ssd.nand.page;
         if preset.dram.page != page {
             return Err(SimError::config(
@@ -119,10 +123,9 @@ impl BufferedSsd {
         let drive = ParallelSsd::new(ssd, options, seed)?;
         let sector = drive.sector_bytes();
         let page_sectors = (page.0 / sector) as u32;
-        let options = configure::options(preset, ssd, page_sectors)?;
         let array = |of| MemoryArray::new(of, page_sectors, preset.access_charge);
         Ok(Self {
-            buffer: HybridBuffer::new(&options),
+            buffer: configure::decisions(preset, ssd, page_sectors)?,
             arrays: [array(&preset.dram), array(&preset.pcm)],
             drive: NestedDevice::new(drive),
             due: None,
@@ -135,6 +138,7 @@ impl BufferedSsd {
             finished: VecDeque::new(),
             queue: Vec::new(),
             queued_sectors: 0,
+            padding: 0,
             victims: 0,
             waiting: VecDeque::new(),
             trimmed: [0; 2],
@@ -300,8 +304,12 @@ impl Device for BufferedSsd {
         )?;
         law(
             "each page that entered DRAM is there or has left it",
-            did.fills_dram + did.promotions,
-            self.buffer.pages_in(Memory::Dram) as u64 + did.demotions + did.destages_dram + self.trimmed[0],
+            did.fills_dram + did.read_fills + did.promotions,
+            self.buffer.pages_in(Memory::Dram) as u64
+                + did.demotions
+                + did.destages_dram
+                + did.clean_evictions
+                + self.trimmed[0],
         )?;
         law(
             "each page that entered PCM is there or has left it",
@@ -318,9 +326,9 @@ impl Device for BufferedSsd {
             law("no victim is left in the destage queue", self.queue.len() as u64, 0)?;
             law("no write waits for the destage queue", self.waiting.len() as u64, 0)?;
             law(
-                "flash has programmed every victim and every write that bypassed the buffer",
+                "flash has programmed every victim, its padding and every write that bypassed the buffer",
                 self.drive.device().counts().host_programs,
-                did.destages_dram + did.destages_pcm + did.bypasses,
+                did.destages_dram + did.destages_pcm + did.padding + did.bypasses,
             )?;
         }
         self.drive.check()

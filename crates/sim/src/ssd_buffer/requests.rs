@@ -8,7 +8,7 @@ use deepram_trace::Op;
 use super::{BufferEvent, BufferedSsd};
 use crate::engine::Time;
 use crate::error::SimError;
-use crate::host::{Command, Context, Event, Slot};
+use crate::host::{Command, Context, Device, Event, Slot};
 use crate::ssd::command_pages::CommandPages;
 
 /// A request of the host.
@@ -50,6 +50,10 @@ pub(super) enum Purpose {
     Request(Slot),
     /// The rest of a page that this request writes, on its way to this memory.
     Fetch(Slot, Memory),
+    /// A page that this request reads and that enters this memory.
+    Fill(Slot, Memory),
+    /// Padding of a victim block: read, then written.
+    Pad,
     /// A victim, by its number; the request completes with it if there is one.
     Destage(u64, Option<Slot>),
 }
@@ -91,8 +95,10 @@ impl BufferedSsd {
 
     /// Adds a flash access. Returns its number.
     fn new_access(&mut self, access: FlashAccess) -> u32 {
-        if let Purpose::Request(slot) | Purpose::Fetch(slot, _) | Purpose::Destage(_, Some(slot)) =
-            access.purpose
+        if let Purpose::Request(slot)
+        | Purpose::Fetch(slot, _)
+        | Purpose::Fill(slot, _)
+        | Purpose::Destage(_, Some(slot)) = access.purpose
         {
             self.requests[slot as usize].parts += 1;
         }
@@ -121,7 +127,17 @@ impl BufferedSsd {
         for (page, sectors) in self.pages_of(slot, 0) {
             let page = u64::from(page);
             self.counts.page_reads += 1;
-            let missing = match self.buffer.read(page, sectors) {
+            let mut actions = std::mem::take(&mut self.actions);
+            let outcome = self.buffer.read(page, sectors, &mut actions);
+            if !actions.is_empty() {
+                for action in actions.drain(..) {
+                    self.perform(action, Some(slot), (page, sectors), context)?;
+                }
+                self.update_at_risk();
+            }
+            self.actions = actions;
+            let mut purpose = Purpose::Request(slot);
+            let missing = match outcome {
                 BufferRead::Hit(memory) => {
                     self.read_memory(slot, memory, sectors);
                     match memory {
@@ -135,20 +151,37 @@ impl BufferedSsd {
                     self.counts.read_hits_partial += 1;
                     sectors & !valid
                 }
+                BufferRead::Filled(memory) => {
+                    self.counts.read_fills += 1;
+                    purpose = Purpose::Fill(slot, memory);
+                    self.full_page()
+                }
                 BufferRead::Miss => sectors,
             };
             let queued = |(at, valid): &(u64, u32)| if *at == page { *valid } else { 0 };
             let missing = missing & !self.queue.iter().map(queued).fold(0, |all, valid| all | valid);
             if missing == 0 {
                 self.counts.read_hits_queue += 1;
+                self.fill(purpose);
                 continue;
             }
-            let purpose = Purpose::Request(slot);
             self.start_access(FlashAccess { page, sectors: missing, write: false, purpose }, context)?;
         }
         self.sample_thresholds();
         self.end_part(slot, context);
         Ok(())
+    }
+
+    /// The sectors of a whole page.
+    fn full_page(&self) -> u32 {
+        u32::MAX >> (32 - self.page_sectors)
+    }
+
+    /// Writes a page that was read for [`Purpose::Fill`] to its memory.
+    fn fill(&mut self, purpose: Purpose) {
+        if let Purpose::Fill(_, memory) = purpose {
+            self.arrays[memory as usize].write(self.page_sectors, self.now);
+        }
     }
 
     fn read_memory(&mut self, slot: Slot, memory: Memory, sectors: u32) {
@@ -184,7 +217,7 @@ impl BufferedSsd {
     }
 
     fn queue_is_full(&self) -> bool {
-        self.queue.len() as u64 >= self.preset.destage_queue
+        self.queue.len() as u64 + self.padding >= self.preset.destage_queue
     }
 
     fn write_page(
@@ -211,7 +244,7 @@ impl BufferedSsd {
         Ok(())
     }
 
-    /// Performs an action of a write of a page; of a flush if there is no request.
+    /// Performs an action of a write or read of a page; of a flush if there is no request.
     fn perform(
         &mut self,
         action: BufferAction,
@@ -273,7 +306,24 @@ impl BufferedSsd {
                 context.schedule(Picos(read), BufferEvent::Destage(number));
                 Ok(())
             }
+            BufferAction::Pad { page } => self.pad(page, context),
+            BufferAction::Drop { .. } => {
+                self.counts.clean_evictions += 1;
+                Ok(())
+            }
         }
+    }
+
+    /// Reads a page from flash, to write it there again.
+    fn pad(&mut self, page: u64, context: &mut Context<BufferEvent>) -> Result<(), SimError> {
+        // The last block of the drive can be cut off by the drive's capacity.
+        if page >= self.by_page.of(self.drive.device().capacity().0) {
+            return Ok(());
+        }
+        self.counts.padding += 1;
+        self.padding += 1;
+        let sectors = self.full_page();
+        self.start_access(FlashAccess { page, sectors, write: false, purpose: Purpose::Pad }, context)
     }
 
     /// Records the thresholds if a period has ended.
@@ -294,9 +344,8 @@ impl BufferedSsd {
         let Command { offset, len, .. } = self.requests[slot as usize].command;
         let page = self.by_page.number;
         for page in offset.div_ceil(page)..(offset + len) / page {
-            if let Some(held) = self.buffer.page(page) {
-                self.trimmed[held.memory as usize] += 1;
-                self.buffer.discard(page);
+            if let Some(memory) = self.buffer.discard(page) {
+                self.trimmed[memory as usize] += 1;
             }
         }
         self.update_at_risk();
@@ -311,8 +360,7 @@ impl BufferedSsd {
     /// Moves all pages out of DRAM, and waits for the victims in the destage queue.
     pub(super) fn flush(&mut self, slot: Slot, context: &mut Context<BufferEvent>) -> Result<(), SimError> {
         let mut actions = std::mem::take(&mut self.actions);
-        while self.buffer.pages_in(Memory::Dram) > 0 {
-            self.buffer.evict(Memory::Dram, &mut actions);
+        while self.buffer.evict_for_flush(&mut actions) {
             for action in actions.drain(..) {
                 self.perform(action, None, (0, 0), context)?;
             }
@@ -333,7 +381,7 @@ impl BufferedSsd {
     /// Handles the flash accesses that have ended, then schedules the drive's next event.
     pub(super) fn finish_accesses(&mut self, context: &mut Context<BufferEvent>) -> Result<(), SimError> {
         while let Some(number) = self.finished.pop_front() {
-            let FlashAccess { page, sectors, purpose, .. } = self.accesses[number as usize];
+            let FlashAccess { page, sectors, write, purpose } = self.accesses[number as usize];
             self.spare.push(number);
             match purpose {
                 Purpose::Request(slot) => self.end_part(slot, context),
@@ -342,6 +390,17 @@ impl BufferedSsd {
                     let end = self.arrays[to as usize].write(sectors.count_ones(), self.now);
                     self.ready_at(slot, end);
                     self.end_part(slot, context);
+                }
+                Purpose::Fill(slot, _) => {
+                    self.fill(purpose);
+                    self.end_part(slot, context);
+                }
+                Purpose::Pad if write => {
+                    self.padding -= 1;
+                    self.resume_writes(context)?;
+                }
+                Purpose::Pad => {
+                    self.start_access(FlashAccess { page, sectors, write: true, purpose }, context)?
                 }
                 Purpose::Destage(victim, waits) => self.destaged((page, sectors), victim, waits, context)?,
             }
@@ -377,6 +436,11 @@ impl BufferedSsd {
             let Flush { slot, .. } = self.flushes.remove(at);
             self.end_part(slot, context);
         }
+        self.resume_writes(context)
+    }
+
+    /// Continues the writes that wait for the destage queue, while it has room.
+    fn resume_writes(&mut self, context: &mut Context<BufferEvent>) -> Result<(), SimError> {
         while !self.queue_is_full()
             && let Some(WaitingWrite { slot, done }) = self.waiting.pop_front()
         {
