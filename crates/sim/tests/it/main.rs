@@ -16,5 +16,6 @@ mod peers;
 mod presets;
 mod processor;
 mod queueing;
+mod ssd_buffer;
 mod systems;
 mod write_amplification;
