@@ -16,7 +16,7 @@ use crate::ssd::serial::checked_u32;
 pub(super) fn decisions(preset: &WriteBuffer, ssd: &Ssd, page_sectors: u32) -> Result<Decisions, SimError> {
     let options = options(preset, ssd, page_sectors)?;
     if !preset.has_policy() {
-        return Ok(Decisions::Hybrid(HybridBuffer::new(&options)));
+        return Ok(Decisions::Hybrid(Box::new(HybridBuffer::new(&options))));
     }
     let pages = options.dram_pages as usize;
     let policy = match preset.policy {

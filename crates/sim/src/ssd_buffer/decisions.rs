@@ -5,7 +5,7 @@ use deepram_core::write_buffer::SectorBuffer;
 
 /// The buffer; see the module. Its methods are those of [`HybridBuffer`].
 pub(super) enum Decisions {
-    Hybrid(HybridBuffer),
+    Hybrid(Box<HybridBuffer>),
     Policy(SectorBuffer),
 }
 
