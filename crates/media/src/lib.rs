@@ -85,6 +85,6 @@ pub use value::{
 };
 pub use wear::{endurance_ratio, lifetime_seconds, ssd_writes, total_writes};
 pub use write_buffer::{
-    AccessCharge, BufferScheme, CoolnessRule, DestageRule, ExpectedRule, FilterRule, HotnessRule, MovedCounter,
-    PartialWrite, PcmHit, PeriodUnit, PromotingWrite, TagRule, WriteBuffer,
+    AccessCharge, BufferScheme, CoolnessRule, DestageRule, ExpectedRule, FilterRule, HotnessRule,
+    MovedCounter, PartialWrite, PcmHit, PeriodUnit, PromotingWrite, TagRule, WriteBuffer,
 };

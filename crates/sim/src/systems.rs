@@ -2,8 +2,8 @@
 //! fills in the result: energy, hit ratios, flash operations, wear, cost.
 
 use deepram_media::{
-    AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, WriteBuffer, Year,
-    lifetime_seconds,
+    AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, WriteBuffer,
+    Year, lifetime_seconds,
 };
 use deepram_trace::Request;
 use serde::Serialize;

@@ -189,13 +189,7 @@ impl HybridBuffer {
     }
 
     /// Returns the memory that the page was in.
-    fn write_hit(
-        &mut self,
-        page: u64,
-        slot: u32,
-        sectors: u32,
-        actions: &mut Vec<BufferAction>,
-    ) -> Memory {
+    fn write_hit(&mut self, page: u64, slot: u32, sectors: u32, actions: &mut Vec<BufferAction>) -> Memory {
         let before = SaturatingCounter::new(self.pages.count(slot));
         let counter = before.incremented();
         let old = self.sectors[slot as usize];
@@ -364,11 +358,7 @@ impl HybridBuffer {
         };
         // A page that moves from PCM to DRAM leaves room in PCM.
         let hot = self.pages.count(slot).saturating_add(1) >= self.thresholds.hotness;
-        scheme.is_flat()
-            && self.memory_of(slot) == Memory::Pcm
-            && hot
-            && is_full(Memory::Dram)
-            && !retires()
+        scheme.is_flat() && self.memory_of(slot) == Memory::Pcm && hot && is_full(Memory::Dram) && !retires()
     }
 
     /// Counts an access of a page, and ends the period after the last one.

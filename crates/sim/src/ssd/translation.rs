@@ -6,9 +6,7 @@ use deepram_media::{AllocationOrder, NandOp};
 use deepram_trace::Op;
 
 use super::operation::{Operation, OperationSource};
-use super::parallel::{
-    CommandProgress, MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error,
-};
+use super::parallel::{CommandProgress, MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error};
 use crate::error::SimError;
 use crate::flash_array::blocks::{FrontierUse, NONE, PageAddress};
 use crate::host::{Command, Context, Slot};

@@ -3,8 +3,8 @@
 use deepram_core::hybrid_buffer::{Coolness, Hotness, HybridOptions, Memory, Scheme};
 use deepram_core::migration::{CoolnessForm, ExpectedWrites, FilterDecay, HotnessForm};
 use deepram_media::{
-    Array, BufferScheme, CoolnessRule, ExpectedRule, FilterRule, HotnessRule, MovedCounter, PartialWrite, PcmHit,
-    PeriodUnit, PromotingWrite, Ssd, WriteBuffer, endurance_ratio,
+    Array, BufferScheme, CoolnessRule, ExpectedRule, FilterRule, HotnessRule, MovedCounter, PartialWrite,
+    PcmHit, PeriodUnit, PromotingWrite, Ssd, WriteBuffer, endurance_ratio,
 };
 
 use crate::error::SimError;
@@ -12,11 +12,7 @@ use crate::ssd::serial::checked_u32;
 
 /// The options of the buffer of `preset` in front of the drive `ssd`, whose pages have `page_sectors`
 /// sectors.
-pub(super) fn options(
-    preset: &WriteBuffer,
-    ssd: &Ssd,
-    page_sectors: u32,
-) -> Result<HybridOptions, SimError> {
+pub(super) fn options(preset: &WriteBuffer, ssd: &Ssd, page_sectors: u32) -> Result<HybridOptions, SimError> {
     let pages = |key, array: &Array| checked_u32(key, array.size.0 / array.page.0);
     let pcm = &preset.pcm;
     Ok(HybridOptions {

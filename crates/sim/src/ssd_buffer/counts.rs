@@ -72,11 +72,7 @@ pub struct Lifetime {
 
 impl Lifetime {
     /// Each memory as size, endurance and bytes written over `seconds`.
-    pub(super) fn new(
-        pcm: (Bytes, u64, u64),
-        flash: (Bytes, u64, u64),
-        seconds: f64,
-    ) -> Self {
+    pub(super) fn new(pcm: (Bytes, u64, u64), flash: (Bytes, u64, u64), seconds: f64) -> Self {
         let hours = |(size, endurance, written): (Bytes, u64, u64)| {
             (written > 0 && seconds > 0.0).then(|| {
                 let rate = Bandwidth(written as f64 / seconds);

@@ -95,12 +95,7 @@ impl BufferedSsd {
     ///
     /// # Errors
     /// A preset or the options are invalid, or do not fit together.
-    pub fn new(
-        preset: &WriteBuffer,
-        ssd: &Ssd,
-        options: &SsdOptions,
-        seed: u64,
-    ) -> Result<Self, SimError> {
+    pub fn new(preset: &WriteBuffer, ssd: &Ssd, options: &SsdOptions, seed: u64) -> Result<Self, SimError> {
         let page = ssd.nand.page;
         if preset.dram.page != page {
             return Err(SimError::config(
