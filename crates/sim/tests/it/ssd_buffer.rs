@@ -317,19 +317,21 @@ fn wrong_presets_are_refused_with_the_reason() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn every_buffer_keeps_its_books_under_any_load(
         seed in any::<u64>(),
-        scheme in prop::sample::select(vec!["dram-only", "pcm-only", "2l", "ts", "tp"]),
+        scheme in prop::sample::select(vec!["dram-only", "dram-only", "dram-only", "pcm-only", "2l", "ts", "tp"]),
         (dram, pcm) in (1u64..40, 1u64..60),
         period in 4u64..64,
         hotness in prop::sample::select(vec!["adaptive", "scaled", "literal", "fixed"]),
         coolness in prop::sample::select(vec!["adaptive", "literal", "off"]),
         endurance in prop::sample::select(vec![1_000u64, 100_000_000, 100_000_000_000]),
         queue in 1u64..8,
-        flags in any::<[bool; 6]>(),
+        flags in any::<[bool; 7]>(),
+        policy in prop::sample::select(vec!["lru", "cflru", "lru-wsr", "ccf-lru", "fab", "bplru"]),
+        keep_reads in prop::sample::select(vec!["published", "always", "never"]),
         open in any::<bool>(),
     ) {
         let word = |flag: bool, yes: &'static str, no: &'static str| if flag { yes } else { no };
@@ -345,6 +347,9 @@ proptest! {
             format!("destage={}", word(flags[3], "queued", "synchronous")),
             format!("access_charge={}", word(flags[4], "page", "sectors")),
             format!("period_of={}", word(flags[5], "writes", "accesses")),
+            format!("policy={}", if scheme == "dram-only" { policy } else { "lru" }),
+            format!("keep_reads={}", if scheme == "dram-only" { keep_reads } else { "published" }),
+            format!("padding={}", flags[6]),
         ];
         let registry = Registry::builtin().unwrap();
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
