@@ -39,8 +39,8 @@ const STEP: u64 = 1 << 14;
 #[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace", "keys"])))]
 pub(crate) struct SimArgs {
-    /// System: dram, nvmm, ssd, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool, the real pool on a device that
-    /// `deepram media measure` has measured
+    /// System: dram, nvmm, ssd, ssd-buffer, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool, the real pool on a
+    /// device that `deepram media measure` has measured
     #[arg(value_name = "SYSTEM", value_parser = system)]
     system: System,
     /// Generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; the end of this help lists all workloads
@@ -59,7 +59,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Override a value of the preset: key=value, such as nand.read=30us. For the other presets of ssd-paging use
-    /// memory.key=value and software.key=value, for a pool and its machine pool.key=value with the keys data, segment, hit,
+    /// memory.key=value and software.key=value, for the drive of ssd-buffer drive.key=value, for a pool and its machine pool.key=value with the keys data, segment, hit,
     /// fault, first_store, write_back
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -104,7 +104,7 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     suspend: bool,
     /// Preset of a processor, such as nvmm-host. Each request becomes references to its lines, issued by --threads
-    /// threads that share the workload. Not for ssd and pool
+    /// threads that share the workload. Not for ssd, ssd-buffer and pool
     #[arg(long, value_name = "PRESET", conflicts_with_all = ["depth", "think", "closed", "requests", "interval"])]
     processor: Option<String>,
     /// Cores of the processor [default: as in its preset]
@@ -144,6 +144,9 @@ pub(crate) struct SimArgs {
     /// Preset of the operating system of ssd-paging [default: linux-slc]
     #[arg(long, value_name = "PRESET")]
     software: Option<String>,
+    /// Preset of the drive of ssd-buffer [default: hybrid-buffer]
+    #[arg(long, value_name = "PRESET")]
+    drive: Option<String>,
     /// Let the pages of ssd-paging be anonymous memory in swap instead of a mapped file
     #[arg(long)]
     swap: bool,
@@ -235,6 +238,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     }
     if let Some(software) = &args.software {
         config.software.clone_from(software);
+    }
+    if let Some(drive) = &args.drive {
+        config.drive.clone_from(drive);
     }
     let filled = args.filled.unwrap_or(1.0);
     config.ssd.precondition = match args.precondition {
@@ -371,13 +377,13 @@ fn usage<T>(why: impl Into<String>) -> anyhow::Result<T> {
 /// Rejects options that the system does not have.
 fn check_options(args: &SimArgs) -> anyhow::Result<()> {
     let (system, name) = (args.system, args.system.name());
-    let drive = matches!(system, System::Ssd | System::SsdPaging);
+    let drive = matches!(system, System::Ssd | System::SsdBuffer | System::SsdPaging);
     let paging = system == System::SsdPaging;
     let flat = system.access_mode().is_some();
     let cached = paging || flat || matches!(system, System::Nvmm | System::Pool);
     for (given, fits, option, why) in [
-        (args.precondition.is_some(), drive, "--precondition", "is for ssd and ssd-paging"),
-        (args.suspend, drive, "--suspend", "is for ssd and ssd-paging"),
+        (args.precondition.is_some(), drive, "--precondition", "is for ssd, ssd-buffer and ssd-paging"),
+        (args.suspend, drive, "--suspend", "is for ssd, ssd-buffer and ssd-paging"),
         (
             args.dram.is_some(),
             cached,
@@ -388,10 +394,11 @@ fn check_options(args: &SimArgs) -> anyhow::Result<()> {
         (args.prefetch.is_some(), system == System::Nvmm, "--prefetch", "is for nvmm"),
         (args.memory.is_some(), paging, "--memory", "is for ssd-paging"),
         (args.software.is_some(), paging, "--software", "is for ssd-paging"),
+        (args.drive.is_some(), system == System::SsdBuffer, "--drive", "is for ssd-buffer"),
         (args.swap, paging, "--swap", "is for ssd-paging"),
         (
             args.processor.is_some(),
-            !matches!(system, System::Ssd | System::Pool),
+            !matches!(system, System::Ssd | System::SsdBuffer | System::Pool),
             "--processor",
             "is for memory systems, such as dram, nvmm, ssd-paging and flatflash",
         ),

@@ -18,7 +18,9 @@
 //! | [`ftl`] | blocks, victim policies, wear levelling; a plain drive's L2P map and mapping cache | NVMM, Architecture |
 //! | [`volume`] | all of the above as one journaled flash volume | NVMM, Page Table Organization |
 //! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, GCLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | NVMM, Architecture; FlatFlash, 3.4 |
-//! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold | FlatFlash, 3.3 and 3.4 |
+//! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold; hotness and coolness thresholds, Bloom filters, wear balance | FlatFlash, 3.3 and 3.4; hybrid SSD cache, V-C |
+//! | [`hybrid_buffer`] | an SSD's write buffer of DRAM and PCM | hybrid SSD cache, V |
+//! | [`write_buffer`] | policies of a drive's write buffer: LRU, CFLRU, LRU-WSR, CCF-LRU, FAB, BPLRU | hybrid SSD cache, VII |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -28,6 +30,7 @@ pub mod addr;
 pub mod bit_vector;
 pub mod cache;
 pub mod ftl;
+pub mod hybrid_buffer;
 pub mod journal;
 pub mod migration;
 pub mod page_table;
@@ -35,6 +38,7 @@ pub mod placement;
 pub mod suggest;
 pub mod units;
 pub mod volume;
+pub mod write_buffer;
 
 pub use addr::{Addr, AddrError};
 pub use journal::{Retention, TokenInfo};

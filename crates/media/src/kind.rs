@@ -16,6 +16,7 @@ use crate::processor::Processor;
 use crate::resolved::ResolvedPreset;
 use crate::software::Software;
 use crate::ssd::Ssd;
+use crate::write_buffer::WriteBuffer;
 
 macro_rules! kinds {
     ($($(#[$meta:meta])* $variant:ident = $model:ty,)*) => {
@@ -72,6 +73,8 @@ kinds! {
     Processor = Processor,
     /// Whole solid-state drives.
     Ssd = Ssd,
+    /// Write buffers of solid-state drives.
+    WriteBuffer = WriteBuffer,
     /// The operating system's software path of a page fault.
     Software = Software,
     /// Flash main memories.

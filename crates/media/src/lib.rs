@@ -55,6 +55,7 @@ mod software;
 mod ssd;
 mod value;
 mod wear;
+mod write_buffer;
 
 pub use array::{Array, Cells};
 pub use cost::{cost, cost_effectiveness, total_cost};
@@ -83,3 +84,8 @@ pub use value::{
     Volts, Watts, WattsPerByte, Year,
 };
 pub use wear::{endurance_ratio, lifetime_seconds, ssd_writes, total_writes};
+pub use write_buffer::{
+    AccessCharge, BufferPolicy, BufferScheme, CoolnessRule, DestageRule, ExpectedRule, FilterRule,
+    HotnessRule, KeptReads, MovedCounter, PartialWrite, PcmHit, PeriodUnit, PromotingWrite, TagRule,
+    WriteBuffer,
+};

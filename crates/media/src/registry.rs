@@ -24,6 +24,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("presets/pmem.toml", include_str!("../presets/pmem.toml")),
     ("presets/processor.toml", include_str!("../presets/processor.toml")),
     ("presets/ssd.toml", include_str!("../presets/ssd.toml")),
+    ("presets/buffer.toml", include_str!("../presets/buffer.toml")),
     ("presets/software.toml", include_str!("../presets/software.toml")),
     ("presets/nvmm.toml", include_str!("../presets/nvmm.toml")),
     ("presets/hierarchy.toml", include_str!("../presets/hierarchy.toml")),

@@ -21,6 +21,7 @@
 //! | [`host`] | open-loop and closed-loop request driver: threads, outstanding limits, warm-up, stop conditions, measuring |
 //! | [`clients`] | database transactions, with one central log or one log for each client |
 //! | [`ssd`] | two drive models: elements that do one operation at a time (DiskSim), and channels of packages (MQSim) |
+//! | [`ssd_buffer`] | a drive behind a write buffer of DRAM and PCM (hybrid SSD cache) |
 //! | [`dram`] | all-DRAM memory |
 //! | [`nvmm`] | a DRAM cache over journaled flash (NVMM) |
 //! | [`paging`] | DRAM in front of a drive behind an operating system's paging |
@@ -62,6 +63,7 @@ mod run;
 pub mod settings;
 mod slab;
 pub mod ssd;
+pub mod ssd_buffer;
 mod systems;
 
 pub use error::SimError;

@@ -49,12 +49,22 @@ impl<D: Device> NestedDevice<D> {
     /// # Errors
     /// The device is full, or broken.
     pub fn submit(&mut self, slot: Slot, command: Command, now: Picos) -> Result<&[Slot], SimError> {
+        self.call(now, |device, context| device.submit(slot, command, context))
+    }
+
+    /// Calls the inner device at `now`, after the events due by then. Returns the requests that have
+    /// completed, in order.
+    pub(crate) fn call(
+        &mut self,
+        now: Picos,
+        function: impl FnOnce(&mut D, &mut Context<D::Event>) -> Result<(), SimError>,
+    ) -> Result<&[Slot], SimError> {
         self.completed.clear();
         self.run(now)?;
         // This event advances the inner clock to the present.
         self.context.queue.push(now, Event::Driver(0));
         self.run(now)?;
-        self.device.submit(slot, command, &mut self.context)?;
+        function(&mut self.device, &mut self.context)?;
         self.completed.append(&mut self.context.done);
         Ok(&self.completed)
     }

@@ -3,6 +3,7 @@
 use deepram_core::suggest::nearest;
 use deepram_media::{
     Dram, Hierarchy, MeasuredFile, MediaError, Nvmm, PresetKind, Registry, ResolvedPreset, Software, Ssd,
+    WriteBuffer,
 };
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
@@ -32,6 +33,8 @@ pub enum System {
     Nvmm,
     /// A solid-state drive.
     Ssd,
+    /// A solid-state drive behind a write buffer of DRAM and PCM (hybrid SSD cache).
+    SsdBuffer,
     /// DRAM main memory, and a drive behind an operating system's paging (NVMM's comparison system).
     SsdPaging,
     /// This project's pool on a measured file or block device.
@@ -50,10 +53,11 @@ pub enum System {
 
 impl System {
     /// All systems.
-    pub const ALL: [System; 8] = [
+    pub const ALL: [System; 9] = [
         System::Dram,
         System::Nvmm,
         System::Ssd,
+        System::SsdBuffer,
         System::SsdPaging,
         System::Pool,
         System::FlatFlash,
@@ -68,6 +72,7 @@ impl System {
             System::Dram => "dram",
             System::Nvmm => "nvmm",
             System::Ssd => "ssd",
+            System::SsdBuffer => "ssd-buffer",
             System::SsdPaging => "ssd-paging",
             System::Pool => "pool",
             System::FlatFlash => "flatflash",
@@ -83,7 +88,12 @@ impl System {
             System::FlatFlash => Some(AccessMode::Promote),
             System::UnifiedMMap => Some(AccessMode::Page),
             System::TraditionalStack => Some(AccessMode::Stack),
-            System::Dram | System::Nvmm | System::Ssd | System::SsdPaging | System::Pool => None,
+            System::Dram
+            | System::Nvmm
+            | System::Ssd
+            | System::SsdBuffer
+            | System::SsdPaging
+            | System::Pool => None,
         }
     }
 
@@ -94,6 +104,7 @@ impl System {
             System::Dram => "ddr4-2400",
             System::Nvmm => "nvmm-slc",
             System::Ssd => "tlc",
+            System::SsdBuffer => "hybrid-4-80",
             System::SsdPaging => "paging-slc",
             System::Pool => "virtual-ssd",
             System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => "p3700",
@@ -106,6 +117,7 @@ impl System {
             System::Dram => PresetKind::Dram,
             System::Nvmm => PresetKind::Nvmm,
             System::Ssd | System::SsdPaging => PresetKind::Ssd,
+            System::SsdBuffer => PresetKind::WriteBuffer,
             System::Pool => PresetKind::File,
             System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => PresetKind::Hierarchy,
         }
@@ -136,10 +148,10 @@ pub struct SystemConfig {
     /// The preset's name; the system's default preset if empty.
     pub preset: String,
     /// Overrides of the preset's figures, as `key=value`. For `ssd-paging`, `memory.key=value` overrides
-    /// its DRAM and `software.key=value` its operating system; for `pool`, `pool.key=value` sets its
-    /// options.
+    /// its DRAM and `software.key=value` its operating system; for `ssd-buffer`, `drive.key=value`
+    /// overrides its drive; for `pool`, `pool.key=value` sets its options.
     pub overrides: Vec<String>,
-    /// Options of a drive, for `ssd` and `ssd-paging`.
+    /// Options of a drive, for `ssd`, `ssd-buffer` and `ssd-paging`.
     pub ssd: SsdOptions,
     /// Options of `nvmm`.
     pub nvmm: NvmmOptions,
@@ -153,12 +165,16 @@ pub struct SystemConfig {
     pub memory: String,
     /// The operating-system preset of `ssd-paging`.
     pub software: String,
+    /// The drive preset of `ssd-buffer`.
+    pub drive: String,
 }
 
 /// The default DRAM preset of `ssd-paging`.
 const MEMORY: &str = "ddr3-1600";
 /// The default operating-system preset of `ssd-paging`.
 const SOFTWARE: &str = "linux-slc";
+/// The default drive preset of `ssd-buffer`.
+const DRIVE: &str = "hybrid-buffer";
 
 impl SystemConfig {
     /// The configuration of a system with its default preset and options.
@@ -175,17 +191,19 @@ impl SystemConfig {
             flat: FlatOptions::default(),
             memory: MEMORY.into(),
             software: SOFTWARE.into(),
+            drive: DRIVE.into(),
         }
     }
 
     /// The system's presets, with all overrides applied.
     fn sheets(&self, registry: &Registry) -> Result<Sheets, SimError> {
-        let (mut own, mut memory, mut software) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut own, mut memory, mut software, mut drive) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for text in &self.overrides {
             match Target::split(self.system, text) {
                 (Target::Preset, text) => own.push(text),
                 (Target::Memory, text) => memory.push(text),
                 (Target::Software, text) => software.push(text),
+                (Target::Drive, text) => drive.push(text),
                 (Target::Pool, _) => {}
             }
         }
@@ -203,6 +221,7 @@ impl SystemConfig {
                 part(Target::Memory, format!("dram.{}", self.memory), &memory)?,
                 part(Target::Software, format!("software.{}", self.software), &software)?,
             ],
+            System::SsdBuffer => vec![part(Target::Drive, format!("ssd.{}", self.drive), &drive)?],
             _ => Vec::new(),
         };
         Ok(Sheets { main, beside })
@@ -216,6 +235,11 @@ impl SystemConfig {
             }
             other => SimError::Media(other),
         }
+    }
+
+    /// The options of the drive of `ssd-buffer`: all of its pages count as written.
+    fn drive_options(&self) -> SsdOptions {
+        SsdOptions { reads_assume_written: true, writes_assume_written: true, ..self.ssd.clone() }
     }
 
     /// The options of `pool`, with all overrides applied.
@@ -320,7 +344,7 @@ pub fn run_threads(
     processor: &ProcessorOptions,
     options: &RunOptions,
 ) -> Result<RunResult, SimError> {
-    if config.system == System::Ssd {
+    if matches!(config.system, System::Ssd | System::SsdBuffer) {
         return Err(SimError::config(
             "system",
             "a processor cannot use a drive as its memory; use dram, nvmm or ssd-paging",
@@ -380,6 +404,10 @@ fn simulate<F: FrontEnd>(
         System::Dram => systems::dram(&sheet.model::<Dram>()?, front)?,
         System::Nvmm => systems::nvmm(&sheet.model::<Nvmm>()?, &config.nvmm, front, seed)?,
         System::Ssd => systems::ssd(&sheet.model::<Ssd>()?, &config.ssd, front, seed)?,
+        System::SsdBuffer => {
+            let drive = sheets.part(Target::Drive)?.model::<Ssd>()?;
+            systems::ssd_buffer(&sheet.model::<WriteBuffer>()?, &drive, &config.drive_options(), front, seed)?
+        }
         System::SsdPaging => {
             let dram = sheets.part(Target::Memory)?.model::<Dram>()?;
             let software = sheets.part(Target::Software)?.model::<Software>()?;
@@ -431,6 +459,7 @@ fn describe(
         System::Dram => {}
         System::Nvmm => option("options", serde_json::to_value(&config.nvmm))?,
         System::Ssd => option("options", serde_json::to_value(&config.ssd))?,
+        System::SsdBuffer => option("drive_options", serde_json::to_value(config.drive_options()))?,
         System::SsdPaging => {
             option("options", serde_json::to_value(&config.paging))?;
             option("drive_options", serde_json::to_value(&config.ssd))?;

@@ -57,6 +57,8 @@ pub(crate) enum Target {
     Memory,
     /// The operating-system preset of `ssd-paging`.
     Software,
+    /// The drive of `ssd-buffer`.
+    Drive,
     /// The options of `pool`.
     Pool,
 }
@@ -68,6 +70,7 @@ impl Target {
             Target::Preset => "",
             Target::Memory => "memory",
             Target::Software => "software",
+            Target::Drive => "drive",
             Target::Pool => "pool",
         }
     }
@@ -76,6 +79,7 @@ impl Target {
     fn of(system: System) -> &'static [Target] {
         match system {
             System::SsdPaging => &[Target::Preset, Target::Memory, Target::Software],
+            System::SsdBuffer => &[Target::Preset, Target::Drive],
             System::Pool => &[Target::Preset, Target::Pool],
             System::Dram
             | System::Nvmm
@@ -101,6 +105,7 @@ impl Target {
             Target::Preset => system.preset_kind(),
             Target::Memory => PresetKind::Dram,
             Target::Software => PresetKind::Software,
+            Target::Drive => PresetKind::Ssd,
             Target::Pool => {
                 let setting = |option: &OptionKey<PoolModelOptions>| Setting {
                     key: option.key.into(),
@@ -190,6 +195,8 @@ mod tests {
             // The hierarchies of FlatFlash contain an operating system; that of `ssd-paging` is a preset of its own.
             let has_software = system == System::SsdPaging || system.access_mode().is_some();
             assert_eq!(keys.iter().any(|key| key == "software.entry"), has_software, "{system:?}");
+            let has_drive = keys.iter().any(|key| key == "drive.nand.read");
+            assert_eq!(has_drive, system == System::SsdBuffer, "{system:?}");
             assert_eq!(keys.iter().any(|key| key == "pool.first_store"), system == System::Pool);
         }
     }

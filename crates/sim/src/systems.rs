@@ -2,8 +2,8 @@
 //! fills in the result: energy, hit ratios, flash operations, wear, cost.
 
 use deepram_media::{
-    AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, Year,
-    lifetime_seconds,
+    AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, WriteBuffer,
+    Year, lifetime_seconds,
 };
 use deepram_trace::Request;
 use serde::Serialize;
@@ -22,6 +22,7 @@ use crate::processor::{ProcessorOptions, ThreadReferences, execute_with_faults};
 use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
 use crate::run::SystemConfig;
 use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
+use crate::ssd_buffer::BufferedSsd;
 
 /// The outcome of a run as the front end measured it; the caller adds the device's own counts.
 pub(crate) struct FrontEndRun {
@@ -127,6 +128,32 @@ pub(crate) fn ssd<F: FrontEnd>(
     let nand = &ssd.nand;
     add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time));
     flash(&mut result, nand, ssd.raw_bytes().0, &counts, time, (&erased, retired));
+    result.cost = cost(nand.price, nand.price_year, ssd.raw_bytes().0);
+    Ok(result)
+}
+
+/// A drive behind a write buffer of DRAM and PCM.
+pub(crate) fn ssd_buffer<F: FrontEnd>(
+    preset: &WriteBuffer,
+    ssd: &Ssd,
+    options: &SsdOptions,
+    front: F,
+    seed: u64,
+) -> Result<RunResult, SimError> {
+    let mut device = BufferedSsd::new(preset, ssd, options, seed)?;
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut device, no_faults)?;
+    add_energy(&mut result, device.energy_pj(time));
+    let nand = &ssd.nand;
+    add_energy(&mut result, counts.energy_pj(nand, ssd.packages(), time));
+    let did = device.buffer_counts();
+    let write_hits = did.write_hits_dram + did.write_hits_pcm;
+    let read_hits = did.read_hits_dram + did.read_hits_pcm;
+    result.hit_ratios.push(HitRatio::new("buffer write", write_hits, did.page_writes));
+    result.hit_ratios.push(HitRatio::new("buffer read", read_hits, did.page_reads));
+    counters(&mut result, &did)?;
+    counters(&mut result, &device.report(time))?;
+    let erased: Vec<u32> = device.drive().erased().collect();
+    flash(&mut result, nand, ssd.raw_bytes().0, &counts, time, (&erased, device.drive().retired()));
     result.cost = cost(nand.price, nand.price_year, ssd.raw_bytes().0);
     Ok(result)
 }

@@ -138,6 +138,17 @@ impl<K: Key> KeyLists<K> {
         self.link(slot, list);
     }
 
+    /// Makes a slot of `list` the oldest of that list.
+    #[inline]
+    pub fn move_to_oldest(&mut self, slot: u32, list: u32) {
+        self.unlink(slot);
+        let oldest = self.nodes[list as usize].next;
+        self.nodes[oldest as usize].prev = slot;
+        self.nodes[list as usize].next = slot;
+        let node = &mut self.nodes[slot as usize];
+        (node.prev, node.next) = (list, oldest);
+    }
+
     /// Makes the slot the newest of another list, with a count of 0.
     #[inline]
     pub fn move_to_list(&mut self, slot: u32, list: u32) {

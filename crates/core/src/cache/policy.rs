@@ -114,14 +114,14 @@ impl FromStr for Policy {
 
 /// The error of a name that no policy has, among those that are supported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownPolicy {
+pub struct UnknownPolicy<P: 'static = Policy> {
     /// The name.
     pub name: String,
     /// The supported policies.
-    pub known: &'static [Policy],
+    pub known: &'static [P],
 }
 
-impl fmt::Display for UnknownPolicy {
+impl<P: fmt::Display> fmt::Display for UnknownPolicy<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "there is no policy '{}'; known: ", self.name)?;
         for (index, policy) in self.known.iter().enumerate() {
@@ -132,7 +132,7 @@ impl fmt::Display for UnknownPolicy {
     }
 }
 
-impl core::error::Error for UnknownPolicy {}
+impl<P: fmt::Debug + fmt::Display> core::error::Error for UnknownPolicy<P> {}
 
 #[cfg(test)]
 mod tests {

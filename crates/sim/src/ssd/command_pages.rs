@@ -4,7 +4,7 @@ use crate::flash_array::blocks::Divisor;
 use crate::host::Command;
 
 /// The pages of a command, each with its sectors.
-pub(super) struct CommandPages {
+pub(crate) struct CommandPages {
     page: Divisor,
     sector: Divisor,
     number: u64,
@@ -16,7 +16,7 @@ pub(super) struct CommandPages {
 impl CommandPages {
     /// The pages of `command` after the first `skip`.
     #[inline]
-    pub(super) fn new(command: &Command, skip: u64, page: Divisor, sector: Divisor) -> Self {
+    pub(crate) fn new(command: &Command, skip: u64, page: Divisor, sector: Divisor) -> Self {
         let number = page.of(command.offset);
         let at = command.offset - number * page.number;
         let whole = Self { page, sector, number, at, left: command.len };
@@ -29,7 +29,7 @@ impl CommandPages {
     }
 
     /// The number of pages left.
-    pub(super) fn pages_left(&self) -> u64 {
+    pub(crate) fn pages_left(&self) -> u64 {
         self.page.of(self.at + self.left + self.page.number - 1)
     }
 }

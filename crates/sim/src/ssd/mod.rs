@@ -2,7 +2,7 @@
 //! of channels, packages, dies and planes comparable with MQSim.
 
 mod buffer;
-mod command_pages;
+pub(crate) mod command_pages;
 pub(crate) mod element;
 mod operation;
 mod options;

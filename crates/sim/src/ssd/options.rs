@@ -45,6 +45,10 @@ pub struct SsdOptions {
     pub buffer_hot_window: Picos,
     /// A read of a page never written reads flash, as if the page had been written before the run.
     pub reads_assume_written: bool,
+    /// Every logical page counts as written before the run: a partial write of a page that the run has not
+    /// written reads the rest of the page from flash.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub writes_assume_written: bool,
     /// Retires blocks that have reached their endurance.
     pub wear_out: bool,
     /// Share of blocks that are bad from the factory.
@@ -66,6 +70,7 @@ impl Default for SsdOptions {
             write_reserve: 2,
             buffer_hot_window: Picos(0),
             reads_assume_written: true,
+            writes_assume_written: false,
             wear_out: false,
             bad_blocks: 0.0,
             precondition: Precondition::Empty,

@@ -344,6 +344,11 @@ impl ParallelSsd {
             + self.mapping.as_ref().map_or(0, MappingCache::memory_bytes)
     }
 
+    /// Size of a sector, the smallest part of a page that is written: at least 512 B, at most 32 a page.
+    pub(crate) fn sector_bytes(&self) -> u64 {
+        self.sector
+    }
+
     /// Retired blocks.
     #[must_use]
     pub fn retired(&self) -> u64 {

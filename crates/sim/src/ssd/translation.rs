@@ -3,12 +3,13 @@
 
 use deepram_core::ftl::MappingLookup;
 use deepram_media::{AllocationOrder, NandOp};
+use deepram_trace::Op;
 
 use super::operation::{Operation, OperationSource, not_under_way};
-use super::parallel::{MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error};
+use super::parallel::{CommandProgress, MappingEntry, PageRequest, ParallelEvent, ParallelSsd, full_error};
 use crate::error::SimError;
-use crate::flash_array::blocks::{FrontierUse, NONE};
-use crate::host::Context;
+use crate::flash_array::blocks::{FrontierUse, NONE, PageAddress};
+use crate::host::{Command, Context, Slot};
 
 /// The planes of consecutive logical pages, over one round of all planes. Of channels (C), packages (W),
 /// dies (D) and planes (P), the one whose letter comes first in the spread's name changes fastest.
@@ -36,6 +37,28 @@ pub(super) fn spread_order(spread: AllocationOrder, [c, w, d, p]: [u32; 4]) -> V
 }
 
 impl ParallelSsd {
+    /// Reads or writes sectors of one page for a controller that has its own buffer: without the host link,
+    /// the controller's time and the drive's write cache. `slot` completes when flash has the page, or
+    /// the data have left the channel.
+    pub(crate) fn access_page(
+        &mut self,
+        slot: Slot,
+        (logical, sectors): (u32, u32),
+        write: bool,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
+        // A write completes at once with its last page; a read would be sent over the link.
+        let command = Command { op: Op::Write, offset: 0, len: 0 };
+        let job = CommandProgress { command, pages_left: 1 };
+        if self.jobs.len() <= slot as usize {
+            self.jobs.resize(slot as usize + 1, job);
+        }
+        self.jobs[slot as usize] = job;
+        self.counts.host_pages += u64::from(write);
+        self.page_programs_asked += u64::from(write);
+        self.translate(PageRequest { slot, logical, sectors, write, source: OperationSource::Host }, context)
+    }
+
     /// The plane of a logical page.
     #[inline]
     pub(super) fn plane_of_page(&self, logical: u32) -> u32 {
@@ -132,25 +155,32 @@ impl ParallelSsd {
             // The page was never written: the controller answers with zeros.
             return self.page_done(job.slot, context);
         } else {
-            let plane = self.plane_of_page(job.logical);
-            let Some((address, full)) = self.allocate(plane, FrontierUse::Host, job.logical) else {
-                return Err(full_error(context.now().0, plane));
-            };
-            self.planes.programmed(address)?;
-            self.map.set(
-                job.logical,
-                MappingEntry { physical: address.physical, sectors: self.full_sectors(), window: 0 },
-            );
-            if full {
-                self.reclaim(plane, context)?;
-            }
-            address
+            self.assume_written(job.logical, context)?
         };
         self.planes.read_started(address.block);
         let bytes = self.bytes_of(job.sectors);
         let read = Operation::new(NandOp::Read, OperationSource::Host, address, job.logical, bytes, job.slot);
         let number = self.operations.add(read);
         self.enqueue(number, context)
+    }
+
+    /// Places a page that was written before the run.
+    fn assume_written(
+        &mut self,
+        logical: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<PageAddress, SimError> {
+        let plane = self.plane_of_page(logical);
+        let Some((address, full)) = self.allocate(plane, FrontierUse::Host, logical) else {
+            return Err(full_error(context.now().0, plane));
+        };
+        self.planes.programmed(address)?;
+        let sectors = self.full_sectors();
+        self.map.set(logical, MappingEntry { physical: address.physical, sectors, window: 0 });
+        if full {
+            self.reclaim(plane, context)?;
+        }
+        Ok(address)
     }
 
     fn write_page(&mut self, job: PageRequest, context: &mut Context<ParallelEvent>) -> Result<(), SimError> {
@@ -179,6 +209,12 @@ impl ParallelSsd {
         plane: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
+        if self.options.writes_assume_written
+            && job.sectors != self.full_sectors()
+            && self.map.get(job.logical).physical == NONE
+        {
+            self.assume_written(job.logical, context)?;
+        }
         let Some((address, full)) = self.allocate(plane, FrontierUse::Host, job.logical) else {
             return Err(full_error(context.now().0, plane));
         };

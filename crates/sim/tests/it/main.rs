@@ -16,5 +16,7 @@ mod peers;
 mod presets;
 mod processor;
 mod queueing;
+mod ssd_buffer;
 mod systems;
 mod write_amplification;
+mod write_buffer;
