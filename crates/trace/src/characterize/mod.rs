@@ -280,7 +280,8 @@ impl Characterizer {
             self.numbers.push(number);
         }
         for (access, &number) in self.batch.iter().zip(&self.numbers) {
-            self.working_sets.add(number, access.write, access.window);
+            let weight = self.sample.as_ref().map_or(1.0, |sample| 1.0 / sample.rate());
+            self.working_sets.add(number, access.write, access.window, weight);
             match &mut self.sample {
                 None => self.distances.add(self.stack.touch(number), access.write),
                 Some(sample) => {

@@ -8,6 +8,9 @@ use super::spatial::{Precedence, SpatialSetting};
 /// Hit ratios for which the smallest LRU cache is reported (figure 10 of the hybrid SSD cache paper).
 pub(super) const HIT_RATIOS: [f64; 4] = [0.6, 0.7, 0.8, 0.9];
 
+/// Most pages of a simulated cache, whose tables take about 50 bytes a page.
+const MOST_CACHE_PAGES: u64 = 1 << 28;
+
 /// What to characterise.
 #[derive(Clone, Debug)]
 pub struct CharacterizeOptions {
@@ -84,6 +87,14 @@ impl CharacterizeOptions {
         if !self.policies.is_empty() {
             if self.cache_bytes.is_empty() {
                 return wrong("policies are to be simulated, but there is no cache size");
+            }
+            if let Some(bytes) =
+                self.cache_bytes.iter().find(|bytes| **bytes / self.page_bytes > MOST_CACHE_PAGES)
+            {
+                return wrong(&format!(
+                    "a cache of {bytes} bytes has {} pages; it may have at most {MOST_CACHE_PAGES}",
+                    bytes / self.page_bytes
+                ));
             }
             if let Some(bytes) = self.cache_bytes.iter().find(|bytes| **bytes < self.page_bytes) {
                 return wrong(&format!(

@@ -16,7 +16,7 @@ pub(super) struct SimulatedCache {
 impl SimulatedCache {
     /// An empty cache of `capacity_pages`. On a sample of the pages, its capacity is `rate` times as large.
     pub(super) fn new(policy: Policy, capacity_pages: u64, rate: f64) -> Self {
-        let scaled = (capacity_pages as f64 * rate).round().clamp(1.0, f64::from(u32::MAX / 2));
+        let scaled = (capacity_pages as f64 * rate).round().max(1.0);
         Self {
             policy,
             capacity_pages,

@@ -65,7 +65,7 @@ impl Characterizer {
                 HIT_RATIOS.iter().map(|&hit_ratio| capacity_for(d, of_writes, hit_ratio)).collect()
             }),
             policies: self.caches.iter().map(|cache| cache.hit_ratios(options.page_bytes)).collect(),
-            working_sets: self.working_sets.finish(requests, factor),
+            working_sets: self.working_sets.finish(requests),
             addresses: self.addresses.finish(requests),
             over_time: if self.timed > 0 { self.by_time } else { self.by_request },
             over_time_unit: if self.timed > 0 { "ps" } else { "requests" },

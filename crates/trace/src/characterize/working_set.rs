@@ -43,10 +43,13 @@ impl WorkingSet {
         Self { window_requests, windows: 0, mean_pages: 0.0, max_pages: 0, keep: 1, kept: Vec::new() }
     }
 
-    fn push(&mut self, pages: WindowPages) {
+    fn push(&mut self, [all, read, write]: [f64; 3]) {
+        let count = |pages: f64| pages.round() as u64;
+        let pages =
+            WindowPages { window: self.windows, all: count(all), read: count(read), write: count(write) };
         self.windows += 1;
         // The sum, until the end.
-        self.mean_pages += pages.all as f64;
+        self.mean_pages += all;
         self.max_pages = self.max_pages.max(pages.all);
         if pages.window.is_multiple_of(self.keep) {
             if self.kept.len() == MOST_KEPT {
@@ -59,14 +62,8 @@ impl WorkingSet {
         }
     }
 
-    /// Multiplies the numbers of pages by `factor`: those of a sample become estimates.
-    fn finish(mut self, factor: f64) -> Self {
-        let scale = |pages: &mut u64| *pages = (*pages as f64 * factor).round() as u64;
-        self.mean_pages *= factor / self.windows.max(1) as f64;
-        scale(&mut self.max_pages);
-        for kept in &mut self.kept {
-            [&mut kept.all, &mut kept.read, &mut kept.write].into_iter().for_each(scale);
-        }
+    fn finish(mut self) -> Self {
+        self.mean_pages /= self.windows.max(1) as f64;
         self
     }
 }
@@ -81,7 +78,8 @@ pub(super) struct WorkingSets {
     last: Vec<[u32; 2]>,
     /// For each length, one more than the shortest window at which the current window began.
     start: [u32; MULTIPLES.len()],
-    current: [WindowPages; MULTIPLES.len()],
+    /// For each length, the distinct pages of the current window: all, read and written.
+    current: [[f64; 3]; MULTIPLES.len()],
     sets: [WorkingSet; MULTIPLES.len()],
     /// The current shortest window, plus one.
     now: u32,
@@ -102,9 +100,10 @@ impl WorkingSets {
         }
     }
 
-    /// Counts an access to a page in the shortest window numbered `window`.
+    /// Counts an access to a page in the shortest window numbered `window`. A page that is new counts as `weight` pages: in
+    /// a sample, one divided by the sampling rate of the moment.
     #[inline]
-    pub(super) fn add(&mut self, page: u32, write: bool, window: u32) {
+    pub(super) fn add(&mut self, page: u32, write: bool, window: u32, weight: f64) {
         while self.now <= window {
             self.next_window();
         }
@@ -120,9 +119,8 @@ impl WorkingSets {
         let either = operation.max(last[usize::from(!write)]);
         self.unique[usize::from(write)] += u64::from(operation == 0);
         for (current, start) in self.current.iter_mut().zip(self.start) {
-            current.all += u64::from(either < start);
-            let count = if write { &mut current.write } else { &mut current.read };
-            *count += u64::from(operation < start);
+            current[0] += if either < start { weight } else { 0.0 };
+            current[1 + usize::from(write)] += if operation < start { weight } else { 0.0 };
         }
     }
 
@@ -130,10 +128,8 @@ impl WorkingSets {
         self.now += 1;
         for (at, multiple) in MULTIPLES.into_iter().enumerate() {
             if (self.now - 1).is_multiple_of(multiple) {
-                let pages = std::mem::take(&mut self.current[at]);
-                self.current[at].window = pages.window + 1;
+                self.sets[at].push(std::mem::take(&mut self.current[at]));
                 self.start[at] = self.now;
-                self.sets[at].push(pages);
             }
         }
     }
@@ -154,7 +150,7 @@ impl WorkingSets {
 
     /// The working sets by length, shortest first, of `requests` requests in all. Lengths with no complete window are
     /// left out, but for the shortest.
-    pub(super) fn finish(mut self, requests: u64, factor: f64) -> Vec<WorkingSet> {
+    pub(super) fn finish(mut self, requests: u64) -> Vec<WorkingSet> {
         let shortest = self.sets[0].window_requests;
         while u64::from(self.now) * shortest <= requests {
             self.next_window();
@@ -163,6 +159,6 @@ impl WorkingSets {
             let only = self.current[0];
             self.sets[0].push(only);
         }
-        self.sets.into_iter().filter(|set| set.windows > 0).map(|set| set.finish(factor)).collect()
+        self.sets.into_iter().filter(|set| set.windows > 0).map(WorkingSet::finish).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! The definitions, written as plainly as possible: linear searches and sets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 
 use deepram_trace::characterize::{PageRange, Precedence, SpatialClass, SpatialSetting};
 
@@ -26,9 +27,13 @@ pub(super) fn accesses(requests: &[Request]) -> Vec<((u32, u64), bool)> {
 }
 
 /// The stack distance of each access: the paper's Algorithm 1, a list that is searched from its front.
-pub(super) fn stack_distances<P: PartialEq + Copy>(pages: impl IntoIterator<Item = P>) -> Vec<Option<u32>> {
-    let mut list: Vec<P> = Vec::new();
+pub(super) fn stack_distances<P: Eq + Hash>(pages: impl IntoIterator<Item = P>) -> Vec<Option<u32>> {
+    // Small numbers in place of the pages make the search short of memory, not of comparisons.
+    let mut numbers = HashMap::new();
+    let mut list: Vec<u32> = Vec::new();
     let distance = |page: P| {
+        let next = numbers.len() as u32;
+        let page = *numbers.entry(page).or_insert(next);
         // The end of the vector is the front of the list.
         let found = list.iter().rev().position(|other| *other == page);
         if let Some(distance) = found {
@@ -58,7 +63,7 @@ pub(super) fn spatial_classes(
                 continue;
             }
             let (a, b) = (earlier.range, request.range);
-            if (a.first..=a.last).any(|page| (b.first..=b.last).contains(&page)) {
+            if a.first.max(b.first) <= a.last.min(b.last) {
                 found.insert("overlapped");
             } else if b.first > a.last {
                 let gap = b.first - a.last - 1;
@@ -78,7 +83,7 @@ pub(super) fn spatial_classes(
 /// Distinct pages of reads and writes, of reads, and of writes.
 pub(super) fn distinct(requests: &[Request]) -> (u64, u64, u64) {
     let pages = |keep: &dyn Fn(&Request) -> bool| {
-        let set: BTreeSet<_> =
+        let set: HashSet<_> =
             requests.iter().filter(|request| keep(request)).flat_map(Request::pages).collect();
         set.len() as u64
     };
