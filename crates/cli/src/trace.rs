@@ -1,5 +1,6 @@
 //! `deepram trace`: inspects, converts and records traces.
 
+mod characterize;
 mod fault_merge;
 mod record;
 
@@ -28,6 +29,14 @@ pub(crate) enum TraceCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Characterise traces: traffic, unique data, spatial and temporal locality, working sets, distributions
+    ///
+    /// Reads each trace once. Several traces stand side by side. The pages and the three settings of the spatial classes
+    /// are those of the hybrid SSD cache paper.
+    ///
+    /// Example: deepram trace characterize --policies all --html report.html a.csv b.csv.zst
+    #[command(allow_negative_numbers = true)]
+    Characterize(characterize::CharacterizeArgs),
     /// Convert a trace to another format
     ///
     /// A record that the new format cannot hold completely is an error, unless --lossy is given.
@@ -85,6 +94,10 @@ impl TraceInput {
         Self { input, format, unit: None }
     }
 
+    fn with_unit(self, unit: Option<u64>) -> Self {
+        Self { unit, ..self }
+    }
+
     pub(crate) fn open(&self) -> anyhow::Result<TraceReader> {
         let options = ReadOptions { format: self.format, unit_bytes: self.unit, ..ReadOptions::default() };
         Ok(TraceReader::open(&self.input, &options)?)
@@ -98,6 +111,7 @@ pub(crate) fn run(command: TraceCommand) -> anyhow::Result<()> {
         TraceCommand::Convert { source, output, to, lossy, limit } => {
             convert(&source, &output, to, lossy, limit)
         }
+        TraceCommand::Characterize(args) => characterize::run(&args),
         TraceCommand::Formats => formats(),
         TraceCommand::Record(args) => record::run(&args),
     }

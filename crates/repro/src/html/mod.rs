@@ -7,6 +7,7 @@ mod sensitivity;
 
 use std::fmt::Write as _;
 
+use crate::chart::{Chart, Table};
 use crate::claim::Verdict;
 use crate::report::Report;
 
@@ -41,16 +42,63 @@ fn badge(verdict: Verdict) -> String {
     format!(r#"<span class="verdict {}">{} {}</span>"#, tone(verdict), verdict.sign(), verdict.words())
 }
 
+/// The beginning of a page, with an escaped title, up to and including the opening tag of its body.
+fn head(title: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
+        include_str!("style.css"),
+    )
+}
+
+/// Renders a page of charts and tables that is no report of a paper: a title, a paragraph about it, and sections, each
+/// with its charts and then its tables.
+#[must_use]
+pub fn charts_page(title: &str, about: &str, sections: &[ChartSection]) -> String {
+    let title = escape(title);
+    let mut out = head(&title);
+    let _ = write!(out, "<header>\n<h1>{title}</h1>\n<p>{}</p>\n</header>\n", escape(about));
+    out.push_str(PATTERNS);
+    out.push_str("<main>\n");
+    for (number, section) in sections.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "<section aria-labelledby=\"section-{number}\">\n<h2 id=\"section-{number}\">{}</h2>",
+            escape(&section.title)
+        );
+        for (at, chart) in section.charts.iter().enumerate() {
+            experiments::figure(&mut out, chart, &format!("chart-{number}-{at}"));
+        }
+        for table in &section.tables {
+            let _ = writeln!(out, "<h3>{}</h3>", escape(&table.title));
+            experiments::data(&mut out, table);
+        }
+        out.push_str("</section>\n");
+    }
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+/// A section of [`charts_page`].
+#[derive(Debug, Clone, Default)]
+pub struct ChartSection {
+    /// Title.
+    pub title: String,
+    /// Charts.
+    pub charts: Vec<Chart>,
+    /// Tables.
+    pub tables: Vec<Table>,
+}
+
 /// Renders the whole page.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let title = escape(&format!("{}: reproduction", report.title));
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
-         <a class=\"skip\" href=\"#claims\">To the claims</a>\n<header>\n<h1>{}</h1>\n<p>{}</p>\n",
-        include_str!("style.css"),
+    let mut out = head(&title);
+    let _ = write!(
+        out,
+        "<a class=\"skip\" href=\"#claims\">To the claims</a>\n<header>\n<h1>{}</h1>\n<p>{}</p>\n",
         escape(&report.title),
         escape(&report.about)
     );

@@ -3,7 +3,7 @@
 use deepram_trace::{Compression, Format, Item, Op, ReadOptions, Summary, TraceReader};
 use std::path::PathBuf;
 
-fn trace(name: &str) -> Option<PathBuf> {
+pub(crate) fn trace(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("DEEPRAM_TRACES").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
         PathBuf::from,

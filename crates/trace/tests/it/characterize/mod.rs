@@ -1,0 +1,7 @@
+//! The characterisation against plain computations that follow its definitions, on generated and on real traces.
+
+mod brute_force;
+mod options;
+mod properties;
+mod sampling;
+mod whole_traces;
