@@ -359,7 +359,7 @@ impl Window {
     fn insert(&mut self, range: PageRange, number: u64) {
         let (first, last) = (range.first >> self.block_shift, range.last >> self.block_shift);
         let mut older = [0; 2];
-        if range.last - range.first >> self.block_shift > 0 {
+        if (range.last - range.first) >> self.block_shift > 0 {
             while self.long.front().is_some_and(|long| number - long >= self.rod) {
                 self.long.pop_front();
             }
