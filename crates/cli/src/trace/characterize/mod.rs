@@ -19,6 +19,9 @@ use serde::Serialize;
 use super::{TraceInput, unit};
 use crate::output::{emit_json, emit_text, progress};
 
+/// A value's name in the output, and the function that computes the value.
+type Named<F> = (&'static str, F);
+
 /// Options of `deepram trace characterize`.
 #[derive(Debug, Args)]
 pub(crate) struct CharacterizeArgs {

@@ -3,7 +3,7 @@
 use deepram_core::Bytes;
 use deepram_trace::characterize::{Characterization, SpatialClass, Traffic};
 
-use super::Trace;
+use super::{Named, Trace};
 use crate::output::{Table, count, size};
 
 /// A figure of a trace as text.
@@ -42,7 +42,7 @@ fn rows(traces: &[Trace]) -> Vec<(String, Cell<'_>)> {
     let mut row = |name: &str, cell: Cell<'static>| rows.push((name.into(), cell));
     row("requests", Box::new(|c| count(c.all.requests)));
     row("writes", Box::new(|c| percent(c.write_share)));
-    let traffic: [(&str, fn(&Characterization) -> &Traffic); 3] =
+    let traffic: [Named<fn(&Characterization) -> &Traffic>; 3] =
         [("", |c| &c.all), ("read ", |c| &c.read), ("write ", |c| &c.write)];
     for (operation, of) in traffic {
         row(&format!("{operation}traffic"), Box::new(move |c| bytes(of(c).bytes)));
