@@ -154,6 +154,8 @@ impl ParallelSsd {
         } else if !self.options.reads_assume_written {
             // The page was never written: the controller answers with zeros.
             return self.page_done(job.slot, context);
+        } else if let Some(address) = self.initial_address(job.logical) {
+            address
         } else {
             self.assume_written(job.logical, context)?
         };
@@ -209,21 +211,22 @@ impl ParallelSsd {
         plane: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        if self.options.writes_assume_written
-            && job.sectors != self.full_sectors()
-            && self.map.get(job.logical).physical == NONE
-        {
-            self.assume_written(job.logical, context)?;
-        }
         let Some((address, full)) = self.allocate(plane, FrontierUse::Host, job.logical) else {
             return Err(full_error(context.now().0, plane));
         };
         let MappingEntry { physical: old, sectors: before, window } = self.map.get(job.logical);
-        let missing = if old == NONE { 0 } else { before & !job.sectors };
+        let initial = if old == NONE { self.initial_address(job.logical) } else { None };
+        let missing = match (old, initial) {
+            (NONE, None) => 0,
+            (NONE, Some(_)) => self.full_sectors() & !job.sectors,
+            _ => before & !job.sectors,
+        };
         let sectors = job.sectors | missing;
         self.map.set(job.logical, MappingEntry { physical: address.physical, sectors, window });
         if old != NONE {
             self.planes.invalidate(old)?;
+        } else if initial.is_some() {
+            self.rewrote_initial_page(plane)?;
         }
         if let Some(mapping) = &mut self.mapping {
             mapping.mark_dirty(job.logical);
@@ -233,7 +236,7 @@ impl ParallelSsd {
         let program = self.operations.add(Operation { blocked: missing != 0, ..program });
         let mut read = None;
         if missing != 0 {
-            let from = self.planes.address(old);
+            let from = initial.unwrap_or_else(|| self.planes.address(old));
             self.planes.read_started(from.block);
             let bytes = self.bytes_of(missing);
             let merge =
