@@ -97,9 +97,10 @@ impl Group {
         fs::read_to_string(self.path.join(self.names.peak)).ok()?.trim().parse().ok()
     }
 
-    /// Anonymous memory of its processes, bytes; `None` where the kernel does not report it.
-    pub(crate) fn anonymous_bytes(&self) -> Option<u64> {
-        stat(&self.path, &[self.names.anonymous])
+    /// Anonymous memory and shared memory of its processes, bytes; `None` where the kernel does not report them.
+    pub(crate) fn memory_in_dram(&self) -> Option<(u64, u64)> {
+        let [anonymous, shared] = [self.names.anonymous, self.names.shared].map(|name| stat(&self.path, &[name]));
+        Some((anonymous?, shared?))
     }
 
     /// Number of its processes that the kernel killed at the limit.

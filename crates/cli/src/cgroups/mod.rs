@@ -14,9 +14,10 @@ struct ControlFiles {
     peak: &'static str,
     /// Counts the processes that the kernel killed.
     events: &'static str,
-    /// Keys in `memory.stat` of the reclaimable page cache, and of anonymous memory, cgroups below included.
+    /// Keys in `memory.stat` of the reclaimable page cache, of anonymous memory and of shared memory, cgroups below included.
     cache: [&'static str; 2],
     anonymous: &'static str,
+    shared: &'static str,
     /// File and value that disable swapping.
     no_swap: (&'static str, &'static str),
 }
@@ -28,6 +29,7 @@ const V1: ControlFiles = ControlFiles {
     events: "memory.oom_control",
     cache: ["total_inactive_file", "total_active_file"],
     anonymous: "total_rss",
+    shared: "total_shmem",
     no_swap: ("memory.swappiness", "0"),
 };
 const V2: ControlFiles = ControlFiles {
@@ -37,6 +39,7 @@ const V2: ControlFiles = ControlFiles {
     events: "memory.events",
     cache: ["inactive_file", "active_file"],
     anonymous: "anon",
+    shared: "shmem",
     no_swap: ("memory.swap.max", "0"),
 };
 

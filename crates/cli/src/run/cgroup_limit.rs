@@ -44,11 +44,12 @@ impl CgroupLimit {
         self.group.as_ref().ok().map(Group::process_path)
     }
 
-    /// Tells the budget how much anonymous memory the run has: processes without a pager yet, and unpaged memory since its
-    /// last measurement, are charged to no member. Without a cgroup nothing is known of them.
+    /// Tells the budget how much memory the run has in DRAM: processes without a pager yet, and unpaged memory since its last
+    /// measurement, are charged to no member, and what forked processes share to several. Without a cgroup nothing is known
+    /// of that.
     pub(super) fn measure(&self, budget: &SharedBudget) {
-        if let Some(bytes) = self.group.as_ref().ok().and_then(Group::anonymous_bytes) {
-            budget.set_anonymous(bytes);
+        if let Some((anonymous, shared)) = self.group.as_ref().ok().and_then(Group::memory_in_dram) {
+            budget.set_in_dram(anonymous, shared);
         }
     }
 

@@ -210,6 +210,20 @@ fn processes_together_keep_within_a_hundredth_of_the_dram() {
 }
 
 #[test]
+fn forked_processes_are_charged_once_for_unpaged_memory_that_they_share() {
+    let (Some(inherit), Some(_)) = (program("inherit"), groups()) else { return };
+    // 8 MiB and 24 MiB are in DRAM; with the 8 MiB charged to each of 7 processes, 80 MiB would be.
+    let (inherit, pages) = (inherit.to_str().expect("UTF-8"), 6 * (4 << 20) / 4096);
+    let command = ["--dram", "48MiB", "--stats", "json", "--", inherit, "6", "8192", "4096", "2000"];
+    let done = run(&command);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let stats: Value = serde_json::from_slice(&done.stderr).expect("JSON");
+    let major = stats["faults_major"].as_u64().expect("a counter");
+    // Some pages leave before the first measurement.
+    assert!(major < 2 * pages, "{major} major faults for {pages} pages");
+}
+
+#[test]
 fn a_run_within_a_run_has_no_more_than_is_left_there() {
     let Some(hog) = program("hog") else { return };
     let hog = hog.to_str().expect("UTF-8");

@@ -41,8 +41,8 @@ pub(super) struct BudgetMemory {
     pub(super) joined: AtomicU64,
     /// One bit for each [`super::budget_members::Notice`] that a process of the run has printed.
     pub(super) noticed: AtomicU64,
-    /// Pages of anonymous memory of the run that no member has been charged for, as the kernel counts them
-    /// ([`SharedBudget::set_anonymous`]).
+    /// Pages in DRAM that no member has been charged for. Negative: pages that several members have been charged for, less
+    /// one each; forked processes share unpaged memory ([`SharedBudget::set_in_dram`]).
     uncharged: AtomicI64,
     /// Largest sum of each gauge over all members so far.
     peaks: [AtomicU64; GAUGES.len()],
@@ -146,21 +146,29 @@ impl BudgetMemory {
         self.used.load(Relaxed)
     }
 
-    /// Frames in use by all members, and pages that none has been charged for.
+    /// Frames in use by all members, corrected by what the kernel counts.
     pub(super) fn in_use(&self) -> i64 {
-        self.used.load(Relaxed).max(0) + self.uncharged.load(Relaxed)
+        (self.used.load(Relaxed) + self.uncharged.load(Relaxed)).max(0)
     }
 
-    /// Records the anonymous memory of the run in pages, as the kernel counts it. Members that have more than their equal
-    /// part free the excess; a quarter of the budget stays for paged memory.
-    pub(super) fn set_anonymous(&self, pages: i64) {
+    /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, and shared memory. Members that have
+    /// more than their equal part free the excess; a quarter of the budget stays for paged memory. Shared memory may be that
+    /// of files, so it shows only that less is in DRAM than was charged.
+    pub(super) fn set_in_dram(&self, anonymous: i64, shared: i64) {
         let limit = (self.dram() / super::PAGE as u64) as i64;
         let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
-        self.uncharged.store((pages - self.used.load(Relaxed)).clamp(0, most), Relaxed);
+        let used = self.used.load(Relaxed);
+        let uncharged = if anonymous >= used { anonymous - used } else { (anonymous + shared - used).min(0) };
+        self.uncharged.store(uncharged.clamp(-self.unpaged(), most), Relaxed);
         if self.in_use() > limit {
             let (reserved, sharers) = self.reserved();
             self.wake_members_above(equal_part(limit as usize, reserved, sharers), None);
         }
+    }
+
+    /// Pages of unpaged memory that all members have been charged for.
+    fn unpaged(&self) -> i64 {
+        (PagerStats::from_row(&self.sum()).unpaged_bytes / super::PAGE as u64) as i64
     }
 
     /// Charges `n` frames to a member.
@@ -400,7 +408,7 @@ impl Frames {
             shown.store(*number, Relaxed);
         }
         budget.memory().note_peaks();
-        if budget.memory().uncharged.load(Relaxed) > 0 && !budget.has_creator() {
+        if budget.memory().uncharged.load(Relaxed) != 0 && !budget.has_creator() {
             // Nobody measures any more.
             budget.memory().uncharged.store(0, Relaxed);
         }
@@ -549,6 +557,38 @@ mod tests {
         assert_eq!(first.excess(0), 190);
         drop(second);
         assert_eq!((first.excess(0), first.fair_share()), (90, 900));
+    }
+
+    #[test]
+    fn unpaged_memory_that_forked_processes_share_counts_once() {
+        let budget = SharedBudget::create(100 << 12).unwrap();
+        let members = [0; 4].map(|_| Frames::new(100, Some(budget)));
+        let row = |unpaged: u64| {
+            let mut row = [0; ROW_LEN];
+            row[TOTALS + GAUGES.iter().position(|(name, _)| *name == "unpaged_bytes").unwrap()] = unpaged << 12;
+            row
+        };
+        for frames in &members {
+            frames.set_unpaged(20);
+            frames.charge(10);
+            frames.publish(&row(20));
+        }
+        // 120 pages are charged. The kernel counts 20 that all share, and the 40 paged ones.
+        assert_eq!(members.each_ref().map(|frames| frames.try_charge(1)), [false; 4]);
+        budget.set_in_dram(60 << 12, 0);
+        assert!(members[0].try_charge(40));
+        assert!(!members[1].try_charge(1));
+        // Memory that is charged and not in use is no reason to exceed the budget: only unpaged memory is shared.
+        members[0].release(40);
+        budget.set_in_dram(0, 0);
+        assert_eq!(budget.memory().in_use(), 40);
+        // Shared memory was charged as well.
+        budget.set_in_dram(60 << 12, 50 << 12);
+        assert_eq!(budget.memory().in_use(), 110);
+        budget.set_in_dram(60 << 12, 90 << 12);
+        assert_eq!(budget.memory().in_use(), 120);
+        budget.set_in_dram(130 << 12, 0);
+        assert_eq!(budget.memory().in_use(), 130);
     }
 
     #[test]

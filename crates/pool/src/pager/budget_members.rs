@@ -117,10 +117,11 @@ impl SharedBudget {
         true
     }
 
-    /// Records how much anonymous memory all processes of the run have, in bytes, as the kernel counts it. What no member
-    /// has been charged for counts against the budget, too.
-    pub fn set_anonymous(&self, bytes: u64) {
-        self.memory.set_anonymous((bytes / PAGE as u64) as i64);
+    /// Records how much anonymous and shared memory all processes of the run have, in bytes, as the kernel counts it. What no
+    /// member has been charged for counts against the budget, too. Unpaged memory that several members have been charged
+    /// for, because they share it since a fork, counts once.
+    pub fn set_in_dram(&self, anonymous: u64, shared: u64) {
+        self.memory.set_in_dram((anonymous / PAGE as u64) as i64, (shared / PAGE as u64) as i64);
     }
 
     /// Reads the current values. Stores nothing.
