@@ -99,7 +99,8 @@ impl Group {
 
     /// Anonymous memory and shared memory of its processes, bytes; `None` where the kernel does not report them.
     pub(crate) fn memory_in_dram(&self) -> Option<(u64, u64)> {
-        let [anonymous, shared] = [self.names.anonymous, self.names.shared].map(|name| stat(&self.path, &[name]));
+        let [anonymous, shared] =
+            [self.names.anonymous, self.names.shared].map(|name| stat(&self.path, &[name]));
         Some((anonymous?, shared?))
     }
 

@@ -565,7 +565,8 @@ mod tests {
         let members = [0; 4].map(|_| Frames::new(100, Some(budget)));
         let row = |unpaged: u64| {
             let mut row = [0; ROW_LEN];
-            row[TOTALS + GAUGES.iter().position(|(name, _)| *name == "unpaged_bytes").unwrap()] = unpaged << 12;
+            row[TOTALS + GAUGES.iter().position(|(name, _)| *name == "unpaged_bytes").unwrap()] =
+                unpaged << 12;
             row
         };
         for frames in &members {
