@@ -1,5 +1,6 @@
-//! An SSD with a write buffer of DRAM and PCM (hybrid SSD cache): core's [`HybridBuffer`] decides, this
-//! module adds time, energy, wear and the drive ([`ParallelSsd`]), which has no buffer of its own.
+//! An SSD with a write buffer of DRAM and PCM (hybrid SSD cache): core's
+//! [`HybridBuffer`](deepram_core::hybrid_buffer::HybridBuffer) decides, this module adds time, energy, wear and
+//! the drive ([`ParallelSsd`]), which has no buffer of its own.
 //!
 //! ```text
 //!   host --write--> DRAM, PCM --victim--> destage queue --> flash

@@ -19,8 +19,8 @@ use serde::Serialize;
 use super::{TraceInput, unit};
 use crate::output::{emit_json, emit_text, progress};
 
-/// A value's name in the output, and the function that computes the value.
-type Named<F> = (&'static str, F);
+/// Takes one value out of a part of a characterisation.
+type Getter<P, V> = fn(&P) -> V;
 
 /// Options of `deepram trace characterize`.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use deepram_trace::characterize::{
     AddressWindow, CapacityForHitRatio, Characterization, Distribution, SpatialClass, SpatialReport,
 };
 
-use super::{Named, Trace};
+use super::{Getter, Trace};
 
 /// Bytes of a MiB.
 const MIB: f64 = 1048576.0;
@@ -53,7 +53,8 @@ fn spatial(traces: &[Trace]) -> Vec<Chart> {
         else {
             continue;
         };
-        let operations: [Named<fn(&SpatialReport) -> Option<[f64; 4]>>; 3] =
+        type Shares = Getter<SpatialReport, Option<[f64; 4]>>;
+        let operations: [(&str, Shares); 3] =
             [("read", |s| s.read), ("write", |s| s.write), ("all", |s| s.all)];
         for (operation, shares) in operations {
             let series = SpatialClass::ALL.map(|class| Bars {
@@ -124,7 +125,7 @@ fn temporal(traces: &[Trace]) -> Vec<Chart> {
     .into_iter()
     .flatten()
     .collect();
-    let sizes: [Named<fn(&CapacityForHitRatio) -> Option<u64>>; 2] =
+    let sizes: [(&str, Getter<CapacityForHitRatio, Option<u64>>); 2] =
         [("write", |point| point.write), ("all", |point| point.all)];
     for (operation, capacity) in sizes {
         let ratios = traces.iter().find(|trace| !trace.figures.capacity_for_hit_ratio.is_empty());
@@ -247,9 +248,10 @@ fn addresses(trace: &Trace) -> Vec<Chart> {
             })
             .collect()
     };
-    let operations: [Named<fn(u64, u64) -> u64>; 3] =
+    type Count = fn(u64, u64) -> u64;
+    let operations: [(&str, Count); 3] =
         [("all", |reads, writes| reads + writes), ("read", |reads, _| reads), ("write", |_, writes| writes)];
-    let chart = |(operation, count): (&str, fn(u64, u64) -> u64)| {
+    let chart = |(operation, count): (&str, Count)| {
         let series = distribution.phases.iter().map(|window| {
             Series::new(&format!("from request {}", window.first_request), points(window, count))
         });

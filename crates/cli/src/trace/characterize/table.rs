@@ -3,7 +3,7 @@
 use deepram_core::Bytes;
 use deepram_trace::characterize::{Characterization, SpatialClass, Traffic};
 
-use super::{Named, Trace};
+use super::Trace;
 use crate::output::{Table, count, size};
 
 /// A figure of a trace as text.
@@ -42,9 +42,9 @@ fn rows(traces: &[Trace]) -> Vec<(String, Cell<'_>)> {
     let mut row = |name: &str, cell: Cell<'static>| rows.push((name.into(), cell));
     row("requests", Box::new(|c| count(c.all.requests)));
     row("writes", Box::new(|c| percent(c.write_share)));
-    let traffic: [Named<fn(&Characterization) -> &Traffic>; 3] =
-        [("", |c| &c.all), ("read ", |c| &c.read), ("write ", |c| &c.write)];
-    for (operation, of) in traffic {
+    type OfTraffic = fn(&Characterization) -> &Traffic;
+    for (operation, of) in [("", (|c| &c.all) as OfTraffic), ("read ", |c| &c.read), ("write ", |c| &c.write)]
+    {
         row(&format!("{operation}traffic"), Box::new(move |c| bytes(of(c).bytes)));
         let mean = |traffic: &Traffic| {
             traffic.mean_bytes().map_or_else(|| "-".into(), |mean| Bytes(mean.round() as u64).to_string())

@@ -90,7 +90,7 @@ fn stack_distances_hold_through_many_compactions_and_removals() {
     for round in 1..60u32 {
         for page in 0..round * 5 {
             state = deepram_trace::workload::mix64(state);
-            pages.push(if state % 5 == 0 { (state >> 32) as u32 % 400 } else { page });
+            pages.push(if state.is_multiple_of(5) { (state >> 32) as u32 % 400 } else { page });
         }
     }
     for _ in 0..4 {
