@@ -6,7 +6,7 @@ from harness.tools import INPUTS
 from harness.run_modes import Failed
 from harness.work import suite
 
-NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1 / 2, 20
+NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1, 20
 MODULES = ["test_mmap", "test_threading", "multiprocessing_fork", "test_subprocess", "test_signal", "test_socket"]
 
 
