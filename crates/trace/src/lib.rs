@@ -30,6 +30,7 @@ mod input_stream;
 mod record;
 mod text_fields;
 
+pub mod characterize;
 pub mod deepram_format;
 pub mod format;
 pub mod workload;

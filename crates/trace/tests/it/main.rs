@@ -1,5 +1,6 @@
 //! Tests of trace formats and workload generators.
 
+mod characterize;
 mod docs;
 mod formats;
 mod metadata;
