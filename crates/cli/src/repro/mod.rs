@@ -64,7 +64,9 @@ const TRACES: &str = "ssd-buffer";
 pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
     let folder = |paper: &str| PathBuf::from(format!("repro-{paper}"));
     if !args.traces.is_empty() && args.paper != TRACES && args.paper != ALL {
-        return Err(Usage(format!("--trace is an option of {TRACES}: {} replays no traces", args.paper)).into());
+        return Err(
+            Usage(format!("--trace is an option of {TRACES}: {} replays no traces", args.paper)).into()
+        );
     }
     if args.paper != ALL {
         let out = args.out.clone().unwrap_or_else(|| folder(&args.paper));
@@ -138,9 +140,9 @@ fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report
 /// The recordings of `--trace`.
 fn traces(args: &ReproArgs) -> anyhow::Result<Vec<TraceFile>> {
     let file = |text: &String| {
-        let (name, path) = text
-            .split_once('=')
-            .ok_or_else(|| Usage(format!("--trace {text}: expected NAME=FILE, such as fin1=Financial1.spc")))?;
+        let (name, path) = text.split_once('=').ok_or_else(|| {
+            Usage(format!("--trace {text}: expected NAME=FILE, such as fin1=Financial1.spc"))
+        })?;
         Ok(TraceFile { name: name.into(), path: path.into() })
     };
     args.traces.iter().map(file).collect()

@@ -10,7 +10,8 @@ use crate::svg::bullet;
 
 pub(super) fn table(out: &mut String, report: &Report) {
     let synthetic = report.rows.iter().any(|row| row.synthetic);
-    let synthetic = if synthetic { " S: our value comes from synthetic stand-ins for the paper's traces." } else { "" };
+    let synthetic =
+        if synthetic { " S: our value comes from synthetic stand-ins for the paper's traces." } else { "" };
     let _ = write!(
         out,
         "<section aria-labelledby=\"claims\">\n<h2 id=\"claims\">Claims</h2>\n\

@@ -47,10 +47,9 @@ impl TagPowers {
             let set = format!("tags={}", tags.word());
             let preset: Result<WriteBuffer, _> =
                 registry.get_with(&format!("buffer.hybrid-{buffer}"), &[set.as_str()]);
-            preset.map(|preset| preset.tag_power().0 * 1e3).map_err(|error| ReproError::Config {
-                what: "tags".into(),
-                source: Box::new(error.into()),
-            })
+            preset
+                .map(|preset| preset.tag_power().0 * 1e3)
+                .map_err(|error| ReproError::Config { what: "tags".into(), source: Box::new(error.into()) })
         };
         let of = |buffer| {
             let [step, linear, none] = Tags::ALL.map(|tags| power(buffer, tags));
@@ -192,7 +191,11 @@ fn evaluate(
             Ok(Bars::new(buffer, sources.iter().map(of).collect::<Result<_, _>>()?))
         });
         outcome.charts.push(Chart {
-            title: format!("Energy relative to 42 MB of DRAM, {}, {}", policy.scheme.title(), policy.endurance.word()),
+            title: format!(
+                "Energy relative to 42 MB of DRAM, {}, {}",
+                policy.scheme.title(),
+                policy.endurance.word()
+            ),
             about: "Energy of each buffer by trace. Leakage dominates, so the traces differ little.".into(),
             drawing: Drawing::Bars {
                 axis: Axis::linear("energy relative to 42 MB of DRAM", ""),
@@ -222,7 +225,9 @@ fn savings(outcome: &Outcome) -> Table {
     };
     Table {
         title: "Largest saving in percent, by the tags' leakage".into(),
-        headings: ["buffer", "tags by two calibrated powers", "0.25 mW/MiB", "without tags"].map(String::from).into(),
+        headings: ["buffer", "tags by two calibrated powers", "0.25 mW/MiB", "without tags"]
+            .map(String::from)
+            .into(),
         rows: HYBRIDS
             .iter()
             .map(|buffer| {

@@ -7,12 +7,11 @@ use deepram_media::{Bandwidth, Bytes, Registry, Ssd, WriteBuffer, lifetime_secon
 
 use super::replay::{BASELINE, Conditions, Endurance, HYBRIDS, Policy, Replay, Scheme, name};
 use super::sources::Source;
+use super::stand_in::Group;
 use crate::error::ReproError;
 use crate::experiment::FinishedRuns;
 use crate::simulation_run::SimulationRun;
 use crate::statistics::mean;
-
-use deepram_trace::workload::standin::Group;
 
 /// The runs of all buffers for these sources. Two levels are run once: their endurance changes nothing but their
 /// lifetime.

@@ -104,8 +104,7 @@ fn evaluate(finished: &FinishedRuns<'_>, sources: &[Source]) -> Result<Outcome, 
         let mut all = Vec::new();
         for buffer in HYBRIDS {
             for source in sources {
-                let of =
-                    |scheme, fixed| finished.metric(&run_name(source, buffer, scheme, fixed), METRIC);
+                let of = |scheme, fixed| finished.metric(&run_name(source, buffer, scheme, fixed), METRIC);
                 all.push(Combination {
                     fixed: FIXED.map(|fixed| of(scheme, Some(fixed))).collect::<Result<_, _>>()?,
                     adaptive: of(scheme, None)?,

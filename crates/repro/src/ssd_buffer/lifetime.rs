@@ -11,12 +11,11 @@ use super::on_traces;
 use super::replay::{BASELINE, Endurance, HYBRIDS, Policy, Scheme};
 use super::response::{by_buffer, by_trace};
 use super::sources::{GROUPS, Source, Sources};
+use super::stand_in::Group;
 use crate::chart::Axis;
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::statistics::mean;
-
-use deepram_trace::workload::standin::Group;
 
 /// Lifetimes of a grid's drives.
 #[derive(Clone, Copy)]

@@ -3,13 +3,12 @@
 use super::characterise::{self, name};
 use super::on_traces;
 use super::sources::{Source, Sources};
+use super::stand_in::Group;
 use crate::chart::{Axis, Bars, Chart, Drawing, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::number::plain;
 use crate::statistics::mean;
-
-use deepram_trace::workload::standin::Group;
 
 /// The settings of Figures 4, 5 and 6: figure, stride length and request order difference in names of metrics.
 const FIGURES: [(u32, &str); 3] = [(4, "2-1"), (5, "2-64"), (6, "16-64")];
@@ -36,7 +35,9 @@ const COLUMNS: [Column; 9] = [
     ("traffic, GB", "all.gb", "traffic", |source| gb(source, [true, true])),
     ("write traffic, GB", "write.gb", "write_traffic", |source| gb(source, [false, true])),
     ("read traffic, GB", "read.gb", "read_traffic", |source| gb(source, [true, false])),
-    ("request, KB", "all.kb", "size", |source| gb(source, [true, true]) * 1e6 / source.target.requests as f64),
+    ("request, KB", "all.kb", "size", |source| {
+        gb(source, [true, true]) * 1e6 / source.target.requests as f64
+    }),
     ("write, KB", "write.kb", "write_size", |source| source.target.write_bytes / 1024.0),
     ("read, KB", "read.kb", "read_size", |source| source.target.read_bytes / 1024.0),
     ("unique, GB", "unique.gb", "unique", |source| source.target.unique_pages() as f64 * 8.0 / 1e6),
@@ -46,8 +47,8 @@ const COLUMNS: [Column; 9] = [
 fn gb(source: &Source, [reads, writes]: [bool; 2]) -> f64 {
     let target = source.target;
     let of = |counted: bool, share: f64, bytes: f64| if counted { share * bytes } else { 0.0 };
-    let mean =
-        of(reads, 1.0 - target.write_share, target.read_bytes) + of(writes, target.write_share, target.write_bytes);
+    let mean = of(reads, 1.0 - target.write_share, target.read_bytes)
+        + of(writes, target.write_share, target.write_bytes);
     target.requests as f64 * mean / (1024.0 * 1e6)
 }
 
@@ -110,7 +111,10 @@ fn evaluate(finished: &FinishedRuns<'_>, sources: &[Source]) -> Result<Outcome, 
                 Ok(Bars::new(class, values.collect::<Result<_, ReproError>>()?))
             });
             outcome.charts.push(Chart {
-                title: format!("Figure {figure}: {operation} requests, stride/order {}", setting.replace('-', "/")),
+                title: format!(
+                    "Figure {figure}: {operation} requests, stride/order {}",
+                    setting.replace('-', "/")
+                ),
                 about: "Share of each class by trace.".into(),
                 drawing: Drawing::Bars {
                     axis: Axis::linear("share of requests", "%"),

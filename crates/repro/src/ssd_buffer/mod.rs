@@ -4,7 +4,7 @@
 //! | module | contents | paper |
 //! |---|---|---|
 //! | [`claims()`] | the claims | |
-//! | `sources` | stand-ins for the traces, and recordings in their place | Table III |
+//! | `sources`, `stand_in` | stand-ins for the traces, and recordings in their place | Table III |
 //! | `characterise`, `locality`, `temporal` | the characterisation | Table III, Figures 4 to 8 and 10 |
 //! | `table_v` | leakage of the configurations | Table V |
 //! | `replay`, `grid` | simulations of all configurations, policies and endurances | section VI-C |
@@ -26,6 +26,7 @@ mod replay;
 mod response;
 mod sensitivity;
 mod sources;
+mod stand_in;
 mod table_v;
 mod temporal;
 
@@ -80,7 +81,12 @@ type Head = [&'static str; 3];
 
 /// An experiment on all traces. With recordings, it shows the results on the stand-ins, those with the recordings in
 /// place of their stand-ins, and the claims on both.
-fn on_traces<E>([id, title, about]: Head, runs: Vec<SimulationRun>, sources: &Sources, evaluate: E) -> Experiment
+fn on_traces<E>(
+    [id, title, about]: Head,
+    runs: Vec<SimulationRun>,
+    sources: &Sources,
+    evaluate: E,
+) -> Experiment
 where
     E: Fn(&FinishedRuns<'_>, &[sources::Source]) -> Result<Outcome, ReproError> + Send + Sync + 'static,
 {
@@ -121,7 +127,9 @@ fn both(experiment: &str, stand_ins: &Metrics, recorded: &Metrics, with: &str) -
     });
     Table {
         title: format!("Claims on synthetic traces alone, and with {with}"),
-        headings: ["claim", "paper", "synthetic", "verdict", "with recordings", "verdict"].map(String::from).into(),
+        headings: ["claim", "paper", "synthetic", "verdict", "with recordings", "verdict"]
+            .map(String::from)
+            .into(),
         rows: rows.collect(),
     }
 }

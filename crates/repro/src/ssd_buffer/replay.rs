@@ -189,8 +189,10 @@ impl Replay {
             let requests = replay.requests(&mut options.host.warm_up).map_err(failed(&replay.name))?;
             let result =
                 run(&registry, &replay.config(), requests, &options).map_err(failed(&replay.name))?;
-            summary(&result)
-                .ok_or_else(|| ReproError::Run { run: replay.name.clone(), why: "no request was measured".into() })
+            summary(&result).ok_or_else(|| ReproError::Run {
+                run: replay.name.clone(),
+                why: "no request was measured".into(),
+            })
         }))
     }
 
@@ -266,8 +268,19 @@ fn summary(result: &RunResult) -> Option<Metrics> {
     }
     let count = |name: &str| result.counters.get(name).and_then(serde_json::Value::as_f64);
     for name in [
-        "page_writes", "page_reads", "bypasses", "promotions", "demotions", "destages_dram", "destages_pcm",
-        "waits_for_queue", "pcm_page_writes", "periods", "periods_closed", "hotness_sum", "coolness_sum",
+        "page_writes",
+        "page_reads",
+        "bypasses",
+        "promotions",
+        "demotions",
+        "destages_dram",
+        "destages_pcm",
+        "waits_for_queue",
+        "pcm_page_writes",
+        "periods",
+        "periods_closed",
+        "hotness_sum",
+        "coolness_sum",
     ] {
         metrics.set(name, count(name)?);
     }

@@ -10,13 +10,12 @@ use super::grid::{self, Grid, policies};
 use super::on_traces;
 use super::replay::{BASELINE, Endurance, HYBRIDS, Policy, Scheme};
 use super::sources::{GROUPS, Source, Sources, group_key};
+use super::stand_in::Group;
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::number::plain;
 use crate::statistics::mean;
-
-use deepram_trace::workload::standin::Group;
 
 const METRIC: &str = "response.mean_us";
 
@@ -100,8 +99,11 @@ fn evaluate(finished: &FinishedRuns<'_>, sources: &[Source]) -> Result<Outcome, 
             )?);
             for buffer in HYBRIDS {
                 for scheme in Scheme::ALL {
-                    let name = format!("{}.{buffer}.{}.{}", endurance.word(), scheme.word(), group_key(group));
-                    outcome.metrics.set(format!("response.{name}"), value(buffer, Policy { scheme, endurance })?);
+                    let name =
+                        format!("{}.{buffer}.{}.{}", endurance.word(), scheme.word(), group_key(group));
+                    outcome
+                        .metrics
+                        .set(format!("response.{name}"), value(buffer, Policy { scheme, endurance })?);
                 }
             }
         }

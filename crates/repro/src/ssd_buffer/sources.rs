@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deepram_sim::{SimError, requests};
-use deepram_trace::workload::standin::{Group, StandIn, TARGETS, Target, shape};
 use deepram_trace::{ObjectPlacement, ReadOptions, Request, TraceReader};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::stand_in::{Group, StandIn, TARGETS, Target};
 use crate::error::ReproError;
 
 /// A recording of a trace that the paper used.
@@ -145,7 +145,7 @@ impl Source {
     /// Everything that the requests depend on besides the code and the seed.
     pub(super) fn identity(&self) -> Value {
         match &self.recording {
-            None => json!({ "stand-in": self.target.workload }),
+            None => json!({ "stand-in": self.target.trace }),
             Some(recording) => json!({ "recording": self.target.trace, "sha256": recording.digest }),
         }
     }
@@ -154,13 +154,7 @@ impl Source {
     pub(super) fn requests(&self, seed: u64, most: Option<u64>) -> Result<Requests, SimError> {
         let all = match &self.recording {
             Some(recording) => recording.requests()?,
-            None => {
-                let shape = shape(self.target.trace).ok_or_else(|| SimError::Config {
-                    key: "trace".into(),
-                    why: format!("{} has no stand-in", self.target.trace),
-                })?;
-                Box::new(StandIn::new(self.target, shape, seed).map(Ok))
-            }
+            None => Box::new(StandIn::new(self.target, seed).map(Ok)),
         };
         Ok(match most {
             Some(most) => Box::new(all.take(usize::try_from(most).unwrap_or(usize::MAX))),
@@ -191,4 +185,3 @@ pub(super) fn failed(run: &str) -> impl Fn(SimError) -> ReproError + '_ {
 pub(super) fn trace_error(why: &dyn std::fmt::Display) -> SimError {
     SimError::Config { key: "trace".into(), why: why.to_string() }
 }
-

@@ -38,9 +38,9 @@ fn idle_hour(buffer: &'static str, registry: &Arc<Registry>) -> Result<Simulatio
 /// Power of DRAM and tags, mW.
 fn dram_power(registry: &Registry, buffer: &str) -> Result<f64, ReproError> {
     let preset: Result<WriteBuffer, _> = registry.get(&format!("buffer.hybrid-{buffer}"));
-    preset.map(|preset| (preset.dram.leakage.0 + preset.tag_power().0) * 1e3).map_err(|error| {
-        ReproError::Config { what: "table-v".into(), source: Box::new(error.into()) }
-    })
+    preset
+        .map(|preset| (preset.dram.leakage.0 + preset.tag_power().0) * 1e3)
+        .map_err(|error| ReproError::Config { what: "table-v".into(), source: Box::new(error.into()) })
 }
 
 /// Builds the experiment.

@@ -3,13 +3,12 @@
 use super::characterise::{self, BINS, HIT_RATIOS, READINGS, capacities, name, pages_of_mb};
 use super::on_traces;
 use super::sources::{Source, Sources};
+use super::stand_in::Group;
 use crate::chart::{Axis, Chart, Drawing, Series, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::number::plain;
 use crate::statistics::mean;
-
-use deepram_trace::workload::standin::Group;
 
 /// The traces of which section IV-B says that they have little temporal locality.
 const LITTLE: [&str; 3] = ["stg", "tpcc", "tpce"];

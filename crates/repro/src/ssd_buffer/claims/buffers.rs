@@ -79,10 +79,30 @@ const GAIN: &str = "The tolerance is 20 % of the gain. TS and TP; the buffer and
 /// The claims.
 pub(super) const CLAIMS: &[Claim] = &[
     // Leakage alone.
-    table_v("leakage-1-20", "Leakage of 1-20 below that of 42", ("83.7 %", 83.7), &["leakage.1-20.saving_percent"]),
-    table_v("leakage-2-40", "Leakage of 2-40 below that of 42", ("71.1 %", 71.1), &["leakage.2-40.saving_percent"]),
-    table_v("leakage-3-18", "Leakage of 3-18 below that of 42", ("69.9 %", 69.9), &["leakage.3-18.saving_percent"]),
-    table_v("leakage-12-72", "Leakage of 12-72 below that of 42", ("2.9 %", 2.9), &["leakage.12-72.saving_percent"]),
+    table_v(
+        "leakage-1-20",
+        "Leakage of 1-20 below that of 42",
+        ("83.7 %", 83.7),
+        &["leakage.1-20.saving_percent"],
+    ),
+    table_v(
+        "leakage-2-40",
+        "Leakage of 2-40 below that of 42",
+        ("71.1 %", 71.1),
+        &["leakage.2-40.saving_percent"],
+    ),
+    table_v(
+        "leakage-3-18",
+        "Leakage of 3-18 below that of 42",
+        ("69.9 %", 69.9),
+        &["leakage.3-18.saving_percent"],
+    ),
+    table_v(
+        "leakage-12-72",
+        "Leakage of 12-72 below that of 42",
+        ("2.9 %", 2.9),
+        &["leakage.12-72.saving_percent"],
+    ),
     table_v(
         "dram-leakage-1-20",
         "Leakage of the DRAM of 1-20 below that of 42",
@@ -101,30 +121,54 @@ pub(super) const CLAIMS: &[Claim] = &[
     .unit("%")
     .noted(TAGS),
     // Energy.
-    saving("energy-1-20", "Energy of 1-20 below that of 42, largest saving", ("up to 77 %", 77.0), &[
-        "saving.1-20.max_percent",
-    ]),
-    saving("energy-2-40", "Energy of 2-40 below that of 42, largest saving", ("up to 66 %", 66.0), &[
-        "saving.2-40.max_percent",
-    ]),
-    saving("energy-3-18", "Energy of 3-18 below that of 42, largest saving", ("up to 64 %", 64.0), &[
-        "saving.3-18.max_percent",
-    ]),
-    saving("energy-12-72", "Energy of 12-72 above that of 42, largest increase", ("7 %", 7.0), &[
-        "increase.12-72.max_percent",
-    ]),
-    saving_linear("energy-1-20-linear", "The same of 1-20 with linear tags", ("up to 77 %", 77.0), &[
-        "saving.1-20.linear.max_percent",
-    ]),
-    saving_linear("energy-2-40-linear", "The same of 2-40 with linear tags", ("up to 66 %", 66.0), &[
-        "saving.2-40.linear.max_percent",
-    ]),
-    saving_linear("energy-3-18-linear", "The same of 3-18 with linear tags", ("up to 64 %", 64.0), &[
-        "saving.3-18.linear.max_percent",
-    ]),
-    saving_linear("energy-12-72-linear", "The same of 12-72 with linear tags", ("7 %", 7.0), &[
-        "increase.12-72.linear.max_percent",
-    ]),
+    saving(
+        "energy-1-20",
+        "Energy of 1-20 below that of 42, largest saving",
+        ("up to 77 %", 77.0),
+        &["saving.1-20.max_percent"],
+    ),
+    saving(
+        "energy-2-40",
+        "Energy of 2-40 below that of 42, largest saving",
+        ("up to 66 %", 66.0),
+        &["saving.2-40.max_percent"],
+    ),
+    saving(
+        "energy-3-18",
+        "Energy of 3-18 below that of 42, largest saving",
+        ("up to 64 %", 64.0),
+        &["saving.3-18.max_percent"],
+    ),
+    saving(
+        "energy-12-72",
+        "Energy of 12-72 above that of 42, largest increase",
+        ("7 %", 7.0),
+        &["increase.12-72.max_percent"],
+    ),
+    saving_linear(
+        "energy-1-20-linear",
+        "The same of 1-20 with linear tags",
+        ("up to 77 %", 77.0),
+        &["saving.1-20.linear.max_percent"],
+    ),
+    saving_linear(
+        "energy-2-40-linear",
+        "The same of 2-40 with linear tags",
+        ("up to 66 %", 66.0),
+        &["saving.2-40.linear.max_percent"],
+    ),
+    saving_linear(
+        "energy-3-18-linear",
+        "The same of 3-18 with linear tags",
+        ("up to 64 %", 64.0),
+        &["saving.3-18.linear.max_percent"],
+    ),
+    saving_linear(
+        "energy-12-72-linear",
+        "The same of 12-72 with linear tags",
+        ("7 %", 7.0),
+        &["increase.12-72.linear.max_percent"],
+    ),
     order(
         "energy-order",
         "energy",

@@ -56,12 +56,28 @@ const fn shape(
 pub(super) const CLAIMS: &[Claim] = &[
     // Table III.
     column("requests", "Requests: largest difference of a stand-in", &["requests.farthest_percent"]),
-    column("write-share", "Share of writes: largest difference of a stand-in", &["write_share.farthest_percent"]),
-    column("traffic", "Traffic: largest difference of a stand-in", &["traffic.farthest_percent"]),
-    column("write-traffic", "Write traffic: largest difference of a stand-in", &["write_traffic.farthest_percent"]),
-    column("read-traffic", "Read traffic: largest difference of a stand-in", &["read_traffic.farthest_percent"]),
+    column(
+        "write-share",
+        "Share of writes: largest difference of a stand-in",
+        &["write_share.farthest_percent"],
+    ),
+    column("total-traffic", "Traffic: largest difference of a stand-in", &["traffic.farthest_percent"]),
+    column(
+        "write-traffic",
+        "Write traffic: largest difference of a stand-in",
+        &["write_traffic.farthest_percent"],
+    ),
+    column(
+        "read-traffic",
+        "Read traffic: largest difference of a stand-in",
+        &["read_traffic.farthest_percent"],
+    ),
     column("request-size", "Size of a request: largest difference of a stand-in", &["size.farthest_percent"]),
-    column("write-size", "Size of a write: largest difference of a stand-in", &["write_size.farthest_percent"]),
+    column(
+        "write-size",
+        "Size of a write: largest difference of a stand-in",
+        &["write_size.farthest_percent"],
+    ),
     column("read-size", "Size of a read: largest difference of a stand-in", &["read_size.farthest_percent"]),
     column("unique-data", "Unique data: largest difference of a stand-in", &["unique.farthest_percent"]),
     // Spatial locality.
