@@ -17,8 +17,8 @@ use crate::statistics::mean;
 
 /// The fixed thresholds.
 const FIXED: std::ops::RangeInclusive<u32> = 1..=8;
-/// Requests of each trace: the study has 136 replays of each.
-const REQUESTS: u64 = 300_000;
+/// Requests of each trace, which is replayed 114 times.
+const REQUESTS: u64 = 150_000;
 
 const METRIC: &str = "response.mean_us";
 
@@ -77,7 +77,7 @@ pub(super) fn experiment(
         "hotness",
         "Adaptive against fixed hotness thresholds (section VI-C)",
         "TS and TP without wear control, so every page may enter PCM, with fixed hotness thresholds of 1 to 8 and with the \
-         adaptive one, for six buffers and eight traces. Each trace is cut to its first 300,000 requests.",
+         adaptive one, for six buffers and eight traces. Each trace is cut to its first 150,000 requests.",
     ];
     Ok(on_traces(head, runs(settings, registry, sources)?, sources, evaluate))
 }

@@ -21,7 +21,7 @@ use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, StudyPart, 
 /// The trace of each collection.
 const TRACES: [&str; 3] = ["wdev", "tpcc", "fin1"];
 /// Requests of each trace.
-const REQUESTS: u64 = 100_000;
+const REQUESTS: u64 = 60_000;
 
 /// The parameters. Keys with `flat.` apply to TS and TP, with `levels.` to two levels, with `buffer.` to all buffers, with
 /// `drive.` to their drive.
@@ -31,7 +31,7 @@ const PARAMETERS: &[ParameterRow] = parameters! {
         "the paper says the span only; at equal distances";
     "warm": "false", "false", "true"; "whether a first pass fills the buffer";
         "the paper mentions no warm-up; the second of two passes";
-    "requests": "50000", "100000", "200000"; "requests of each trace in the study"; "half; double";
+    "requests": "30000", "60000", "120000"; "requests of each trace in the study"; "half; double";
     "buffer.destage_queue": "4", "64", "1024"; "victims that wait for flash at once";
         "a few page registers; more than a burst";
     "buffer.destage": "synchronous", "queued", "queued"; "whether a write waits for its victim";
