@@ -113,6 +113,8 @@ pub struct Claim {
     pub class: Class,
     /// The paper's value depends on hardware or guest software that is not available here (class H).
     pub hardware_dependent: bool,
+    /// Our value comes from synthetic stand-ins for traces of the paper.
+    pub synthetic: bool,
     /// The claim stands only in an earlier draft, whose text the figures of the extracted paper still
     /// carry.
     pub draft_only: bool,
@@ -144,6 +146,7 @@ pub(crate) const fn magnitude(
         tolerance: Tolerance::Relative(0.2),
         class: Class::Magnitude,
         hardware_dependent: false,
+        synthetic: false,
         draft_only: false,
         note: "",
         reason: None,
@@ -310,6 +313,11 @@ impl Claim {
     /// Marks the claim as dependent on hardware or guest software that is not available.
     pub(crate) const fn hardware_dependent(self) -> Self {
         Self { hardware_dependent: true, ..self }
+    }
+
+    /// Marks our value as that of synthetic stand-ins for the paper's traces.
+    pub(crate) const fn synthetic(self) -> Self {
+        Self { synthetic: true, ..self }
     }
 
     /// Class in `results.json`: `H` for a claim that depends on unavailable hardware or guest software,

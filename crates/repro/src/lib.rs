@@ -22,7 +22,7 @@
 //! | [`compare`] | the claims that differ between two reports |
 //! | [`report`] | the reproduction as data; [`html`] and [`svg`] render it as a page |
 //! | [`simulate`] | a simulator run as a run of an experiment |
-//! | [`flatflash`], [`nvmm`], [`validation`] | the papers, and the simulator's own validation |
+//! | [`flatflash`], [`nvmm`], [`ssd_buffer`], [`validation`] | the papers, and the simulator's own validation |
 //!
 //! A claim that the simulation does not confirm is reported as such, with an explanation. No parameter
 //! is tuned to meet a claim.
@@ -47,6 +47,7 @@ pub mod simulate;
 pub mod simulation_run;
 #[cfg(test)]
 mod source_digest;
+pub mod ssd_buffer;
 pub mod statistics;
 pub mod svg;
 pub mod validation;
@@ -58,17 +59,31 @@ pub use reason::{Ends, Reason, ReasonKind, StatedReason};
 pub use report::{Options, Report, reproduce};
 pub use runner::Progress;
 pub use simulation_run::{Metrics, SimulationRun};
+pub use ssd_buffer::TraceFile;
 
-/// Names of everything that can be reproduced: two papers, and `validation`, the checks of the simulator
+/// Names of everything that can be reproduced: three papers, and `validation`, the checks of the simulator
 /// itself.
-pub const PAPERS: [&str; 3] = ["nvmm", "flatflash", "validation"];
+pub const PAPERS: [&str; 4] = ["nvmm", "flatflash", "ssd-buffer", "validation"];
 
 /// Builds the paper called `name`, with its experiments sized by `settings`.
 ///
 /// # Errors
 /// [`ReproError::Unknown`] if no paper has that name; otherwise a configuration that cannot be resolved.
 pub fn paper(name: &str, settings: &Settings) -> Result<Paper, ReproError> {
+    paper_on(name, settings, &[])
+}
+
+/// As [`paper`], with recordings of the traces that the paper used. Beside its results on synthetic stand-ins, the
+/// paper then has those on the recordings.
+///
+/// # Errors
+/// As [`paper`]; a recording that cannot be read or that the paper did not use.
+pub fn paper_on(name: &str, settings: &Settings, traces: &[TraceFile]) -> Result<Paper, ReproError> {
     match name {
+        "ssd-buffer" => ssd_buffer::paper(settings, traces),
+        _ if !traces.is_empty() => {
+            Err(ReproError::Paper { paper: name.into(), why: "it replays no traces".into() })
+        }
         "nvmm" => nvmm::paper(settings),
         "flatflash" => flatflash::paper(settings),
         "validation" => validation::paper(settings),

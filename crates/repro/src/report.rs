@@ -65,6 +65,9 @@ pub struct ClaimResult {
     pub class: Class,
     /// The paper's value depends on hardware or guest software that is not available here.
     pub hardware_dependent: bool,
+    /// Our value comes from synthetic stand-ins for traces of the paper.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synthetic: bool,
     /// The claim stands only in an earlier draft of the paper.
     pub draft_only: bool,
     /// Name of the experiment.
@@ -317,6 +320,7 @@ fn row(
         class_letter: claim.class_letter().into(),
         class: claim.class,
         hardware_dependent: claim.hardware_dependent,
+        synthetic: claim.synthetic,
         draft_only: claim.draft_only,
         experiment: claim.experiment.into(),
         ours: if claim.metrics.len() == 1 { ours.first().copied() } else { None },
@@ -355,6 +359,22 @@ fn influence(claim: &Claim, driver: Option<&Driver>, studied: bool) -> String {
 }
 
 impl ClaimResult {
+    /// The verdict as text; it names synthetic traces.
+    #[must_use]
+    pub fn verdict_words(&self) -> String {
+        let synthetic = if self.synthetic { ", synthetic traces" } else { "" };
+        format!("{}{synthetic}", self.verdict.words())
+    }
+
+    /// Letters beside the class: H for a claim that depends on hardware, S for synthetic traces.
+    #[must_use]
+    pub fn letters(&self) -> Vec<&'static str> {
+        [(self.hardware_dependent, "H"), (self.synthetic, "S")]
+            .into_iter()
+            .filter_map(|(is, letter)| is.then_some(letter))
+            .collect()
+    }
+
     /// Kind of the reason for a missed claim, as text; `None` for every other claim.
     #[must_use]
     pub fn reason_words(&self) -> Option<&'static str> {

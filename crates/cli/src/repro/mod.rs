@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use deepram_repro::report::{Options, Report, reproduce};
-use deepram_repro::{PAPERS, Progress, ReproError, Settings, paper};
+use deepram_repro::{PAPERS, Progress, ReproError, Settings, TraceFile, paper_on};
 
 use crate::Usage;
 use crate::output::{Table, emit_json, emit_text, progress};
@@ -38,6 +38,10 @@ pub(crate) struct ReproArgs {
     /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Also run `ssd-buffer` with this recording in place of the stand-in for the paper's trace of this name, and show
+    /// both; may be given again
+    #[arg(long = "trace", value_name = "NAME=FILE")]
+    traces: Vec<String>,
     /// Print the claims whose value, to the digits shown, or verdict differs from these earlier results, instead of all
     /// claims: a results.json, or a file that --results wrote
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
@@ -53,10 +57,17 @@ pub(crate) struct ReproArgs {
 
 /// Name that stands for all papers.
 const ALL: &str = "all";
+/// The paper that takes recordings.
+const TRACES: &str = "ssd-buffer";
 
 /// Reproduces one paper or all: runs the missing simulations, writes the report, prints the verdicts.
 pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
     let folder = |paper: &str| PathBuf::from(format!("repro-{paper}"));
+    if !args.traces.is_empty() && args.paper != TRACES && args.paper != ALL {
+        return Err(
+            Usage(format!("--trace is an option of {TRACES}: {} replays no traces", args.paper)).into()
+        );
+    }
     if args.paper != ALL {
         let out = args.out.clone().unwrap_or_else(|| folder(&args.paper));
         let earlier = args.compare.as_deref().map(|file| compare::earlier(file, &args.paper, args.quick));
@@ -112,7 +123,8 @@ fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report
         Progress::Started(run) => bar.set_message(run.name.clone()),
         Progress::Finished(_) => bar.inc(1),
     };
-    let report = paper(name, &settings)
+    let traces = if name == TRACES { traces(args)? } else { Vec::new() };
+    let report = paper_on(name, &settings, &traces)
         .and_then(|paper| reproduce(&paper, &settings, &options, &observe))
         .map_err(usage_or_failure);
     bar.finish_and_clear();
@@ -123,6 +135,17 @@ fn reproduced(args: &ReproArgs, name: &str, out: &Path) -> anyhow::Result<Report
         eprintln!("results: {}", path.display());
     }
     Ok(report)
+}
+
+/// The recordings of `--trace`.
+fn traces(args: &ReproArgs) -> anyhow::Result<Vec<TraceFile>> {
+    let file = |text: &String| {
+        let (name, path) = text.split_once('=').ok_or_else(|| {
+            Usage(format!("--trace {text}: expected NAME=FILE, such as fin1=Financial1.spc"))
+        })?;
+        Ok(TraceFile { name: name.into(), path: path.into() })
+    };
+    args.traces.iter().map(file).collect()
 }
 
 /// An unknown name is an error of the command line.
@@ -136,7 +159,7 @@ fn usage_or_failure(error: ReproError) -> anyhow::Error {
 fn table(report: &Report) -> String {
     let mut table = Table::new(&["<claim", "<class", "paper", "ours", "difference", "<verdict"]);
     for row in &report.rows {
-        let mut verdict = format!("{} {}", row.verdict.sign(), row.verdict.words());
+        let mut verdict = format!("{} {}", row.verdict.sign(), row.verdict_words());
         if let Some(reason) = row.reason_words() {
             verdict.push_str(&format!(", {reason}"));
         }

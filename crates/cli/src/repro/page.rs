@@ -104,12 +104,12 @@ fn claims(record: &Record, rows: &[&ClaimResult]) -> String {
     );
     text += "| claim | class | paper | ours | verdict |\n|---|---|---|---|---|\n";
     for row in rows {
-        let hardware = if row.hardware_dependent { " H" } else { "" };
-        let verdict = row.verdict.words();
-        let verdict = if row.verdict.missed() { format!("**{verdict}**") } else { verdict.to_owned() };
+        let letters: String = row.letters().iter().map(|letter| format!(" {letter}")).collect();
+        let verdict = row.verdict_words();
+        let verdict = if row.verdict.missed() { format!("**{verdict}**") } else { verdict };
         let class = row.class.name();
         let (paper, ours) = (cell(&row.paper), row.ours_words());
-        let _ = writeln!(text, "| `{}` | {class}{hardware} | {paper} | {ours} | {verdict} |", row.id);
+        let _ = writeln!(text, "| `{}` | {class}{letters} | {paper} | {ours} | {verdict} |", row.id);
     }
     text
 }

@@ -10,13 +10,23 @@ use crate::common::{deepram, folder};
 fn every_paper_and_all_of_them_can_be_named_and_a_part_belongs_to_one() {
     let folder = folder();
     let help = deepram(folder.path(), &["repro", "--help"]);
-    assert!(help.out.contains("nvmm, flatflash, validation, all"), "{help:?}");
+    assert!(help.out.contains("nvmm, flatflash, ssd-buffer, validation, all"), "{help:?}");
     let part = deepram(folder.path(), &["repro", "all", "--only", "gups"]);
     assert!(part.status == 2 && part.err.contains("give the paper"), "{part:?}");
     let former = deepram(folder.path(), &["repro", "ground"]);
     assert!(former.status == 2 && former.err.contains("deepram repro validation"), "{former:?}");
     let unknown = deepram(folder.path(), &["repro", "flatflash", "--only", "gubs"]);
     assert!(unknown.status == 2 && unknown.err.contains("gups"), "{unknown:?}");
+    for (arguments, said) in [
+        (["repro", "nvmm", "--trace", "fin1=a.spc"], "is an option of ssd-buffer"),
+        (["repro", "ssd-buffer", "--trace", "fin1"], "expected NAME=FILE"),
+        (["repro", "ssd-buffer", "--trace", "fin3=a.spc"], "fin1, fin2"),
+    ] {
+        let wrong = deepram(folder.path(), &arguments).error(2);
+        assert!(wrong.contains(said), "{arguments:?}: {wrong}");
+    }
+    let missing = deepram(folder.path(), &["repro", "ssd-buffer", "--trace", "fin1=a.spc"]).error(1);
+    assert!(missing.contains("a.spc"), "{missing}");
 }
 
 #[test]
@@ -91,4 +101,37 @@ fn earlier_results_that_cannot_be_compared_are_errors_that_name_the_file() {
     }
     let all = deepram(folder.path(), &["repro", "all", "--compare", "other.json"]).error(2);
     assert!(all.contains("give the paper"), "{all}");
+}
+
+/// Part of a recording: 400 requests in DiskSim's text format (time in ms, device, sector, sectors, 1 for a read).
+fn recording() -> String {
+    (0..400u32)
+        .map(|n| {
+            format!("{} 0 {} {} {}\n", f64::from(n) * 0.5, n % 40 * 16, 8 + n % 9, u32::from(n % 4 == 0))
+        })
+        .collect()
+}
+
+#[test]
+fn a_recording_is_shown_beside_the_stand_ins_which_are_named_synthetic() {
+    let folder = folder();
+    std::fs::write(folder.path().join("fin1.txt"), recording()).unwrap();
+    let arguments =
+        ["repro", "ssd-buffer", "--quick", "--only", "locality", "--trace", "fin1=fin1.txt", "--out", "out"];
+    let shown = deepram(folder.path(), &arguments).good();
+    assert!(shown.contains("synthetic traces"), "{shown}");
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("out/results.json")).unwrap())
+            .unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let synthetic = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap()["synthetic"].as_bool();
+    assert_eq!((synthetic("random-far-read"), synthetic("leakage-1-20")), (Some(true), None));
+    let locality = report["experiments"].as_array().unwrap().iter().find(|e| e["id"] == "locality").unwrap();
+    let tables = locality["outcome"]["tables"].as_array().unwrap();
+    let both =
+        tables.iter().find(|table| table["title"].as_str().unwrap().contains("fin1 (recorded)")).unwrap();
+    let row = both["rows"].as_array().unwrap().iter().find(|row| row[0] == "random-far-read").unwrap();
+    assert_ne!(row[2], row[4], "the recording has no effect: {row}");
+    let page = std::fs::read_to_string(folder.path().join("out/index.html")).unwrap();
+    assert!(page.contains("fin1 (synthetic)") && page.contains("fin1 (recorded)"));
 }

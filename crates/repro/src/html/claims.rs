@@ -9,16 +9,21 @@ use crate::report::{ClaimResult, Report};
 use crate::svg::bullet;
 
 pub(super) fn table(out: &mut String, report: &Report) {
-    out.push_str(
+    let synthetic = report.rows.iter().any(|row| row.synthetic);
+    let synthetic =
+        if synthetic { " S: our value comes from synthetic stand-ins for the paper's traces." } else { "" };
+    let _ = write!(
+        out,
         "<section aria-labelledby=\"claims\">\n<h2 id=\"claims\">Claims</h2>\n\
          <p class=\"soft\">Classes: E exact; M magnitude, within ±20 % (of a range, ±20 % at its ends); T trend or \
          order; calibrate: parameters were fitted to this value. H: the paper's value depends on hardware or guest \
-         software that is not available here. The scale spans a quarter to four times the expected value; the band is \
+         software that is not available here.{} The scale spans a quarter to four times the expected value; the band is \
          the tolerance, the diamond our value.</p>\n\
          <table class=\"claims cards\">\n<thead><tr><th scope=\"col\">claim</th><th scope=\"col\">class</th>\
          <th scope=\"col\" class=\"number\">paper</th><th scope=\"col\" class=\"number\">ours</th>\
          <th scope=\"col\" class=\"number\">difference</th><th scope=\"col\">scale</th>\
          <th scope=\"col\">verdict</th></tr></thead>\n<tbody>\n",
+        synthetic
     );
     let mut group = None;
     for row in &report.rows {
@@ -60,13 +65,14 @@ fn one(out: &mut String, row: &ClaimResult) {
     if !row.why.is_empty() {
         let _ = write!(out, "<span class=\"why\">{}</span>", escape(&row.why));
     }
-    let letter_h = if row.hardware_dependent { " <span class=\"tag\">H</span>" } else { "" };
+    let letters: String =
+        row.letters().iter().map(|letter| format!(" <span class=\"tag\">{letter}</span>")).collect();
     let far = row.difference_words();
     // Keep a short value on one line.
     let keep = if row.paper.chars().count() <= 14 { " nowrap" } else { "" };
     let _ = writeln!(
         out,
-        "</td><td class=\"tags\" data-label=\"class\"><span class=\"tag\">{}</span>{letter_h}</td>\
+        "</td><td class=\"tags\" data-label=\"class\"><span class=\"tag\">{}</span>{letters}</td>\
          <td class=\"number{keep}\" data-label=\"paper\">{}<br/><span class=\"soft\">{}</span></td>\
          <td class=\"number\" data-label=\"ours\">{}</td><td class=\"number\" data-label=\"difference\">{far}</td>\
          <td data-label=\"scale\">{scale}</td><td data-label=\"verdict\">{}</td></tr>",
@@ -74,7 +80,7 @@ fn one(out: &mut String, row: &ClaimResult) {
         escape(&row.paper),
         escape(&row.tolerance_words),
         escape(&row.ours_words()),
-        badge(row.verdict)
+        badge(row.verdict, &row.verdict_words())
     );
 }
 

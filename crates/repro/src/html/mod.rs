@@ -38,8 +38,8 @@ fn tone(verdict: Verdict) -> &'static str {
     }
 }
 
-fn badge(verdict: Verdict) -> String {
-    format!(r#"<span class="verdict {}">{} {}</span>"#, tone(verdict), verdict.sign(), verdict.words())
+fn badge(verdict: Verdict, words: &str) -> String {
+    format!(r#"<span class="verdict {}">{} {words}</span>"#, tone(verdict), verdict.sign())
 }
 
 /// The beginning of a page, with an escaped title, up to and including the opening tag of its body.
@@ -135,7 +135,7 @@ fn summary(out: &mut String, report: &Report) {
     let shown: Vec<Verdict> = Verdict::ALL.into_iter().filter(|&verdict| count(verdict) > 0).collect();
     let _ = writeln!(out, "<section aria-label=\"Summary\">\n<ul class=\"tiles\">");
     for &verdict in &shown {
-        let _ = writeln!(out, "<li><b>{}</b>{}</li>", count(verdict), badge(verdict));
+        let _ = writeln!(out, "<li><b>{}</b>{}</li>", count(verdict), badge(verdict, verdict.words()));
     }
     out.push_str("</ul>\n<div class=\"bar\" aria-hidden=\"true\">");
     for &verdict in &shown {

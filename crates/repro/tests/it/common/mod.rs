@@ -28,6 +28,7 @@ pub(crate) const fn claim(id: &'static str, expected: Expected, metrics: &'stati
         tolerance: Tolerance::Relative(0.2),
         class: Class::Magnitude,
         hardware_dependent: false,
+        synthetic: false,
         draft_only: false,
         note: "",
         reason: None,
