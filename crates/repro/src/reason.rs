@@ -63,7 +63,7 @@ impl ReasonKind {
     pub fn words(self) -> &'static str {
         match self {
             Self::ModelDeparts => "our model departs from the text",
-            Self::LeftOpen => "the paper leaves it open",
+            Self::LeftOpen => "the paper leaves open",
             Self::ContradictsItself => "the paper contradicts itself",
             Self::CannotBeHad => "cannot be had",
         }
@@ -100,7 +100,7 @@ impl Reason {
         match self {
             Self::ModelDeparts(text) | Self::CannotBeHad(text) => (*text).into(),
             Self::ContradictsItself { quote, arithmetic } => format!("“{quote}” {arithmetic}"),
-            Self::LeftOpen { choice, .. } => format!("Open: {choice}."),
+            Self::LeftOpen { choice, .. } => format!("{choice}."),
         }
     }
 

@@ -46,12 +46,12 @@ fn each_kind_states_its_text() {
         (
             Reason::LeftOpen { choice: "the squares", ends: Ends::Readings(readings) },
             ReasonKind::LeftOpen,
-            "Open: the squares. the first two: 4 µs (outside); all of them: 30 µs (outside).",
+            "the squares. the first two: 4 µs (outside); all of them: 30 µs (outside).",
         ),
         (
             Reason::LeftOpen { choice: "the factor", ends: Ends::Parameter("factor") },
             ReasonKind::LeftOpen,
-            "Open: the factor. 0.5: 15 µs (outside); 3: 90 µs (inside).",
+            "the factor. 0.5: 15 µs (outside); 3: 90 µs (inside).",
         ),
     ] {
         let report = reproduced(&with_reason(MISSED, reason), &[]).unwrap();
