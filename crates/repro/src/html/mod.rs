@@ -3,9 +3,12 @@
 
 mod claims;
 mod experiments;
+mod plain;
 mod sensitivity;
 
 use std::fmt::Write as _;
+
+pub use plain::{PlainPage, plain_page};
 
 use crate::claim::Verdict;
 use crate::report::Report;
@@ -28,6 +31,17 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// The start of a page, up to and with the start of its body.
+fn head(title: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
+        escape(title),
+        include_str!("style.css")
+    )
+}
+
 /// CSS class of a verdict.
 fn tone(verdict: Verdict) -> &'static str {
     match verdict {
@@ -44,13 +58,10 @@ fn badge(verdict: Verdict) -> String {
 /// Renders the whole page.
 #[must_use]
 pub fn page(report: &Report) -> String {
-    let title = escape(&format!("{}: reproduction", report.title));
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
-         <a class=\"skip\" href=\"#claims\">To the claims</a>\n<header>\n<h1>{}</h1>\n<p>{}</p>\n",
-        include_str!("style.css"),
+    let mut out = head(&format!("{}: reproduction", report.title));
+    let _ = writeln!(
+        out,
+        "<a class=\"skip\" href=\"#claims\">To the claims</a>\n<header>\n<h1>{}</h1>\n<p>{}</p>",
         escape(&report.title),
         escape(&report.about)
     );
