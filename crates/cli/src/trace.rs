@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use deepram_core::units::{Bytes, parse_count};
 use deepram_trace::{
-    FORMATS, Format, MemoryAccess, Op, OpStats, ReadOptions, Summary, TraceError, TraceReader, TraceWriter, WriteOptions,
+    FORMATS, Format, MemoryAccess, Op, OpStats, ReadOptions, Summary, TraceError, TraceReader, TraceWriter,
+    WriteOptions,
 };
 use serde::Serialize;
 

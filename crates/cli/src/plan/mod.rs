@@ -134,9 +134,10 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         closed: args.closed,
         objects: ObjectPlacement { slot_bytes: crate::sim::SLOT_BYTES, slots: crate::sim::OBJECT_SLOTS },
         seed: args.seed,
-        jobs: args
-            .jobs
-            .map_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get), usize::from),
+        jobs: args.jobs.map_or_else(
+            || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            usize::from,
+        ),
     };
     let input = TraceInput::new(args.trace.clone(), args.format);
     let open = || -> Result<Box<dyn Iterator<Item = Result<Item, TraceError>>>, TraceError> {
@@ -152,7 +153,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let plan = plan?;
     let described = Described { plan: &plan, trace: args.trace.display().to_string(), options: &options };
     if let Some(file) = &args.html {
-        std::fs::write(file, page::page(&described)).with_context(|| format!("writing {}", file.display()))?;
+        std::fs::write(file, page::page(&described))
+            .with_context(|| format!("writing {}", file.display()))?;
     }
     if args.json { emit_json(&json::json(&described)) } else { emit_text(&text::text(&described)) }
 }

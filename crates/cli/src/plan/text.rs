@@ -12,18 +12,8 @@ use crate::output::{Table, count, pairs, size};
 const NEAREST: usize = 3;
 
 /// Headings of the table of hierarchies.
-pub(super) const HEADINGS: [&str; 10] = [
-    "",
-    "<system",
-    "<store",
-    "<in front",
-    "mean",
-    "p99",
-    "nJ/request",
-    "W",
-    "years",
-    "USD",
-];
+pub(super) const HEADINGS: [&str; 10] =
+    ["", "<system", "<store", "<in front", "mean", "p99", "nJ/request", "W", "years", "USD"];
 
 /// The sign of a hierarchy in tables: `>` for the chosen one, `*` for those of the Pareto front.
 pub(super) fn sign(plan: &Plan, at: usize) -> &'static str {
@@ -120,7 +110,8 @@ pub(super) fn facts(described: &Described<'_>) -> Vec<(&'static str, String)> {
 pub(super) fn decision(described: &Described<'_>) -> Vec<String> {
     let Described { plan, trace, options } = described;
     let Some(choice) = &plan.choice else { return Vec::new() };
-    let name = |at: usize| format!("{} ({:.2} USD)", plan.points[at].name(), plan.estimates[at].figures().usd);
+    let name =
+        |at: usize| format!("{} ({:.2} USD)", plan.points[at].name(), plan.estimates[at].figures().usd);
     let reasons = |rejected: &Rejected| {
         let missed: Vec<String> = rejected.missed.iter().map(ToString::to_string).collect();
         format!("{}: {}", name(rejected.point), missed.join("; "))

@@ -156,8 +156,12 @@ fn a_hot_page_moves_to_dram_and_its_victim_goes_where_the_scheme_says() {
         (Scheme::ToSsd, BufferAction::Destage { page: 0, sectors: 0b1111, from: Memory::Dram }),
         (Scheme::ToPcm, BufferAction::Demote { sectors: 0b1111 }),
     ] {
-        let options =
-            HybridOptions { hotness: Hotness::Fixed(2), coolness: Coolness::Off, dram_pages: 1, ..options(scheme) };
+        let options = HybridOptions {
+            hotness: Hotness::Fixed(2),
+            coolness: Coolness::Off,
+            dram_pages: 1,
+            ..options(scheme)
+        };
         let mut buffer = HybridBuffer::new(&options);
         let mut actions = Vec::new();
         buffer.write(0, 0b0011, &mut actions);
@@ -175,7 +179,8 @@ fn a_hot_page_moves_to_dram_and_its_victim_goes_where_the_scheme_says() {
 
 #[test]
 fn memory_is_bounded_by_the_capacity_whatever_comes() {
-    let options = HybridOptions { dram_pages: 100, pcm_pages: 900, filter_bytes: 1024, ..options(Scheme::ToPcm) };
+    let options =
+        HybridOptions { dram_pages: 100, pcm_pages: 900, filter_bytes: 1024, ..options(Scheme::ToPcm) };
     let mut buffer = HybridBuffer::new(&options);
     let mut actions = Vec::new();
     let mut after_fill = 0;

@@ -2,8 +2,8 @@
 //! against the formula of its error.
 
 use deepram_core::migration::{
-    BloomFilter, CoolnessForm, CoolnessThreshold, ExpectedWrites, FilterDecay, HotnessForm, HotnessThreshold, MAX_COUNT,
-    PageHash, SaturatingCounter, WearBalance, WriteAdmission,
+    BloomFilter, CoolnessForm, CoolnessThreshold, ExpectedWrites, FilterDecay, HotnessForm, HotnessThreshold,
+    MAX_COUNT, PageHash, SaturatingCounter, WearBalance, WriteAdmission,
 };
 use proptest::prelude::*;
 
@@ -98,10 +98,11 @@ proptest! {
 
 #[test]
 fn a_saturated_counter_stays_and_a_count_out_of_range_is_brought_into_it() {
-    let counts: Vec<u8> = std::iter::successors(Some(SaturatingCounter::new(0)), |counter| Some(counter.incremented()))
-        .map(SaturatingCounter::count)
-        .take(10)
-        .collect();
+    let counts: Vec<u8> =
+        std::iter::successors(Some(SaturatingCounter::new(0)), |counter| Some(counter.incremented()))
+            .map(SaturatingCounter::count)
+            .take(10)
+            .collect();
     assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7, 8, 8, 8]);
     assert!(SaturatingCounter::new(200).is_saturated() && !SaturatingCounter::new(7).is_saturated());
     assert_eq!(SaturatingCounter::new(200).count(), MAX_COUNT);
@@ -148,7 +149,9 @@ fn the_disparity_steers_the_ssd_writes_to_their_share() {
 
 #[test]
 fn a_bloom_filter_errs_as_often_as_the_formula_says_and_never_forgets() {
-    for (pages, bytes, hashes) in [(512u64, 1024u32, 4u32), (256, 1024, 4), (1024, 1024, 4), (2048, 1024, 4), (512, 512, 2)] {
+    for (pages, bytes, hashes) in
+        [(512u64, 1024u32, 4u32), (256, 1024, 4), (1024, 1024, 4), (2048, 1024, 4), (512, 512, 2)]
+    {
         let (mut wrong, mut asked) = (0u64, 0u64);
         for round in 0..60u64 {
             let mut filter = BloomFilter::new(bytes, hashes);

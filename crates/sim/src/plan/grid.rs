@@ -157,13 +157,7 @@ impl Builder<'_> {
         })
     }
 
-    fn behind_dram(
-        &self,
-        system: System,
-        preset: &str,
-        store: &str,
-        dram: Bytes,
-    ) -> Result<Point, SimError> {
+    fn behind_dram(&self, system: System, preset: &str, store: &str, dram: Bytes) -> Result<Point, SimError> {
         let mut config = SystemConfig { preset: preset.into(), ..SystemConfig::new(system) };
         (config.nvmm.cache, config.paging.memory, config.flat.memory) = (dram, dram, dram);
         (config.memory, config.software) = (DRAM.into(), SOFTWARE.into());
@@ -252,11 +246,7 @@ impl Builder<'_> {
         let sheet: Ssd = self.registry.get_with(&format!("ssd.{preset}"), &overrides)?;
         let flash = self.flash(&sheet.nand, sheet.raw_bytes(), sheet.host_bytes());
         Ok(Point {
-            config: SystemConfig {
-                preset: preset.into(),
-                overrides: set,
-                ..SystemConfig::new(System::Ssd)
-            },
+            config: SystemConfig { preset: preset.into(), overrides: set, ..SystemConfig::new(System::Ssd) },
             store: store.into(),
             memory: "no buffer".into(),
             parts: Parts { dram_bytes: 0, dram_share: 1.0, pcm_bytes: 0, store: Some(flash) },
@@ -265,13 +255,7 @@ impl Builder<'_> {
     }
 
     /// `bare`, the drive whose overrides are `set`, behind a buffer.
-    fn buffered(
-        &self,
-        bare: &Point,
-        preset: &str,
-        variant: &str,
-        set: &[String],
-    ) -> Result<Point, SimError> {
+    fn buffered(&self, bare: &Point, preset: &str, variant: &str, set: &[String]) -> Result<Point, SimError> {
         let sheet: WriteBuffer = self.registry.get_with(&format!("buffer.{preset}"), &[variant])?;
         let mut overrides = vec![variant.to_owned()];
         overrides.extend(set.iter().map(|set| format!("drive.{set}")));

@@ -65,7 +65,10 @@ impl Profile {
         let references = ReferenceString::of(&mut items, FOOTPRINT_PAGE, MOST_REFERENCES)?;
         items.try_for_each(|item| item.map(drop))?;
         if references.is_empty() {
-            return Err(SimError::config("trace", "has no reads and no writes: there is nothing to plan for"));
+            return Err(SimError::config(
+                "trace",
+                "has no reads and no writes: there is nothing to plan for",
+            ));
         }
         let count = |op: Op| summary.block[op as usize].count + summary.object[op as usize].count;
         let memory: u64 = summary.mem.iter().map(|stats| stats.count).sum();

@@ -139,7 +139,9 @@ fn options(registry: &Registry, target: &str) -> PlanOptions {
     }
 }
 
-fn generated(spec: &'static str) -> impl Fn() -> Result<Box<dyn Iterator<Item = Result<Item, TraceError>>>, TraceError> {
+fn generated(
+    spec: &'static str,
+) -> impl Fn() -> Result<Box<dyn Iterator<Item = Result<Item, TraceError>>>, TraceError> {
     move || Ok(Box::new(Workload::new(spec, 1).expect("the workload exists").map(Ok)))
 }
 

@@ -58,11 +58,13 @@ fn idle_accesses_take_the_times_of_table_v_and_of_flash() {
     // A page enters PCM; its second write makes it hot, because the first threshold is 1.
     let pcm = ran("hybrid-4-80", &[], &[], paced(&[page(Op::Write, 1), page(Op::Read, 1)]));
     assert_eq!(means(&pcm), (5_454_000, 48_983_000));
-    let hot = ran("hybrid-4-80", &[], &[], paced(&[page(Op::Write, 1), page(Op::Write, 1), page(Op::Read, 1)]));
+    let hot =
+        ran("hybrid-4-80", &[], &[], paced(&[page(Op::Write, 1), page(Op::Write, 1), page(Op::Read, 1)]));
     assert_eq!(means(&hot), (3_749_000, (48_983_000 + 3_749_000) / 2));
     assert_eq!((hot.counts.promotions, hot.counts.pcm_page_writes), (1, 1));
     let first = ["promoting_write=pcm"];
-    let late = ran("hybrid-4-80", &first, &[], paced(&[page(Op::Write, 1), page(Op::Write, 1), page(Op::Read, 1)]));
+    let late =
+        ran("hybrid-4-80", &first, &[], paced(&[page(Op::Write, 1), page(Op::Write, 1), page(Op::Read, 1)]));
     assert_eq!(means(&late), (3_749_000, 48_983_000));
     // Reads do not allocate.
     let miss = ran("hybrid-42", &[], &[], paced(&[page(Op::Read, 1), page(Op::Read, 1)]));
@@ -88,7 +90,8 @@ fn a_write_that_bypasses_the_buffer_waits_for_flash() {
 
 #[test]
 fn an_array_serves_one_page_after_the_other_and_both_arrays_work_at_once() {
-    let ran = ran("hybrid-42", &[], &[], vec![at(0, Op::Write, 0, 3 * PAGE), at(0, Op::Write, 3 * PAGE, PAGE)]);
+    let ran =
+        ran("hybrid-42", &[], &[], vec![at(0, Op::Write, 0, 3 * PAGE), at(0, Op::Write, 3 * PAGE, PAGE)]);
     assert_eq!((ran.host.write.max_ns * 1e3).round() as u64, 4 * 4_352_000);
 }
 
@@ -112,10 +115,13 @@ fn energy_is_table_v_times_the_accesses_plus_leakage_times_the_span() {
         (Op::Read, PAGE, 512),
     ]);
     let config = SystemConfig { preset: "hybrid-12-72".into(), ..SystemConfig::new(System::SsdBuffer) };
-    let result = run(&registry, &config, requests.into_iter().map(Ok::<_, SimError>), &RunOptions::default()).unwrap();
+    let result =
+        run(&registry, &config, requests.into_iter().map(Ok::<_, SimError>), &RunOptions::default()).unwrap();
     let seconds = result.simulated_time_ns * 1e-9;
     let part = |name: &str| result.energy.iter().find(|part| part.component == name).unwrap();
-    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6 * expected.max(1.0), "{found} {expected}");
+    let near = |found: f64, expected: f64| {
+        assert!((found - expected).abs() < 1e-6 * expected.max(1.0), "{found} {expected}")
+    };
     // Two fills of PCM; the third write goes to DRAM, and the page moves there; each memory is read once.
     near(part("buffer pcm").dynamic_nj, (2.0 * 11.049 + 2.0 * 0.042) * 1e3);
     near(part("buffer dram").dynamic_nj, (2.0 * 2.435 + 2.973) * 1e3);
@@ -135,7 +141,8 @@ fn idle_hour(config: &str, tags: &str) -> f64 {
         ..SystemConfig::new(System::SsdBuffer)
     };
     let requests = [at(0, Op::Write, 0, PAGE), at(3_600_000_000_000_000, Op::Write, 0, PAGE)];
-    let result = run(&registry, &config, requests.into_iter().map(Ok::<_, SimError>), &RunOptions::default()).unwrap();
+    let result =
+        run(&registry, &config, requests.into_iter().map(Ok::<_, SimError>), &RunOptions::default()).unwrap();
     let buffer = result.energy.iter().filter(|part| part.component.starts_with("buffer"));
     buffer.map(|part| part.dynamic_nj + part.static_nj).sum()
 }
@@ -175,22 +182,33 @@ fn a_power_cut_loses_the_dirty_sectors_of_dram_and_of_the_destage_queue_only() {
     let dram = ran("hybrid-42", &[], &[], requests.clone());
     assert_eq!(dram.at_risk.max_bytes, 8192 + 512 + 1024);
     // 10 ms of 8192 B, 10 ms of 8704 B, 10 ms of 9728 B, and the time of the last write.
-    assert!((dram.at_risk.mean_bytes - (8192.0 + 8704.0 + 9728.0) / 3.0).abs() < 1.0, "{:?}", dram.at_risk.mean_bytes);
+    assert!(
+        (dram.at_risk.mean_bytes - (8192.0 + 8704.0 + 9728.0) / 3.0).abs() < 1.0,
+        "{:?}",
+        dram.at_risk.mean_bytes
+    );
     let pcm = ran("pcm-80", &[], &[], requests);
     assert_eq!((pcm.at_risk.max_bytes, pcm.at_risk.mean_bytes), (0, 0.0));
     assert_eq!(pcm.device.report(Picos(1)).pcm_dirty_bytes, 8192 + 512 + 1024);
     // A victim of PCM is volatile while it waits for flash.
-    let full = ran("pcm-80", &["pcm.size=8KiB"], &[], paced(&[(Op::Write, 0, PAGE), (Op::Write, PAGE, PAGE)]));
+    let full =
+        ran("pcm-80", &["pcm.size=8KiB"], &[], paced(&[(Op::Write, 0, PAGE), (Op::Write, PAGE, PAGE)]));
     assert_eq!((full.at_risk.max_bytes, full.counts.destages_pcm), (8192, 1));
 }
 
 #[test]
 fn a_flush_completes_when_flash_has_every_page_of_dram() {
-    let flushed = ran("hybrid-42", &[], &[], paced(&[(Op::Write, 0, 40 * PAGE), (Op::Flush, 0, 0), (Op::Read, 0, PAGE)]));
+    let flushed = ran(
+        "hybrid-42",
+        &[],
+        &[],
+        paced(&[(Op::Write, 0, 40 * PAGE), (Op::Flush, 0, 0), (Op::Read, 0, PAGE)]),
+    );
     assert_eq!((flushed.counts.destages_dram, flushed.host.counts.host_programs), (40, 40));
     assert_eq!(flushed.counts.read_hits_dram, 0);
     // The pages of DRAM retire to PCM in two levels.
-    let levels = ran("hybrid-4-80", &["scheme=2l"], &[], paced(&[(Op::Write, 0, 40 * PAGE), (Op::Flush, 0, 0)]));
+    let levels =
+        ran("hybrid-4-80", &["scheme=2l"], &[], paced(&[(Op::Write, 0, 40 * PAGE), (Op::Flush, 0, 0)]));
     assert_eq!((levels.counts.demotions, levels.host.counts.host_programs), (40, 0));
     assert_eq!(levels.at_risk.series_bytes.last().copied(), Some(40 * PAGE));
 }
@@ -212,9 +230,18 @@ fn a_partial_victim_reads_the_rest_of_its_page_from_flash_and_a_whole_one_does_n
 
 #[test]
 fn reads_are_served_by_the_part_of_the_page_in_the_buffer_and_by_the_destage_queue() {
-    let partial = ran("hybrid-42", &[], &[], paced(&[(Op::Write, 0, 1024), (Op::Read, 0, 2048), (Op::Read, 4096, 512)]));
+    let partial = ran(
+        "hybrid-42",
+        &[],
+        &[],
+        paced(&[(Op::Write, 0, 1024), (Op::Read, 0, 2048), (Op::Read, 4096, 512)]),
+    );
     assert_eq!((partial.counts.read_hits_partial, partial.host.counts.host_reads), (1, 2));
-    let queued = vec![at(0, Op::Write, 0, PAGE), at(IDLE, Op::Write, PAGE, PAGE), at(IDLE + 100_000_000, Op::Read, 0, PAGE)];
+    let queued = vec![
+        at(0, Op::Write, 0, PAGE),
+        at(IDLE, Op::Write, PAGE, PAGE),
+        at(IDLE + 100_000_000, Op::Read, 0, PAGE),
+    ];
     let ran = ran("hybrid-42", &["dram.size=8KiB"], &[], queued);
     assert_eq!((ran.counts.read_hits_queue, ran.host.counts.host_reads), (1, 0));
 }
@@ -222,7 +249,8 @@ fn reads_are_served_by_the_part_of_the_page_in_the_buffer_and_by_the_destage_que
 #[test]
 fn a_write_that_evicts_waits_while_the_destage_queue_is_full_and_a_hit_does_not() {
     let write = |time, page: u64| at(time, Op::Write, page * PAGE, PAGE);
-    let requests = || vec![write(0, 0), write(IDLE, 1), write(IDLE + 50_000_000, 2), write(IDLE + 60_000_000, 1)];
+    let requests =
+        || vec![write(0, 0), write(IDLE, 1), write(IDLE + 50_000_000, 2), write(IDLE + 60_000_000, 1)];
     let small = ["dram.size=8KiB", "destage_queue=1"];
     let waits = ran("hybrid-42", &small, &[], requests());
     let program = waits.ssd.nand.idle_latency(NandOp::Program, 1).0;
@@ -233,7 +261,12 @@ fn a_write_that_evicts_waits_while_the_destage_queue_is_full_and_a_hit_does_not(
     assert_eq!(waits.counts.write_hits_dram, 1);
     let room = ran("hybrid-42", &["dram.size=8KiB"], &[], requests());
     assert_eq!((room.host.write.max_ns * 1e3).round() as u64, 2 * 4_352_000);
-    let synchronous = ran("hybrid-42", &["dram.size=8KiB", "destage=synchronous"], &[], paced(&[(Op::Write, 0, PAGE), (Op::Write, PAGE, PAGE)]));
+    let synchronous = ran(
+        "hybrid-42",
+        &["dram.size=8KiB", "destage=synchronous"],
+        &[],
+        paced(&[(Op::Write, 0, PAGE), (Op::Write, PAGE, PAGE)]),
+    );
     assert_eq!((synchronous.host.write.max_ns * 1e3).round() as u64, 4_352_000 + program);
 }
 
@@ -246,7 +279,9 @@ fn lifetime_is_size_times_endurance_over_the_rate_of_writes_and_the_shorter_one_
     let pcm = 10.0 * 1e7 / 200.0 * hours;
     let flash_pages = ran.ssd.raw_bytes().0 as f64 / PAGE as f64;
     let flash = flash_pages * 3000.0 / ran.host.counts.programs() as f64 * hours;
-    let near = |found: Option<f64>, expected: f64| assert!((found.unwrap() / expected - 1.0).abs() < 1e-9, "{found:?} {expected}");
+    let near = |found: Option<f64>, expected: f64| {
+        assert!((found.unwrap() / expected - 1.0).abs() < 1e-9, "{found:?} {expected}")
+    };
     near(report.lifetime.pcm_hours, pcm);
     near(report.lifetime.flash_hours, flash);
     near(report.lifetime.hours, pcm.min(flash));

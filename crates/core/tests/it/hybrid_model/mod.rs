@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 
-use deepram_core::hybrid_buffer::{BufferAction, BufferRead, Coolness, Hotness, HybridOptions, Memory, Scheme};
+use deepram_core::hybrid_buffer::{
+    BufferAction, BufferRead, Coolness, Hotness, HybridOptions, Memory, Scheme,
+};
 use deepram_core::migration::{CoolnessForm, ExpectedWrites, FilterDecay, HotnessForm};
 
 /// Algorithm 2, line by line. Bucket 0 is not used.
@@ -177,9 +179,8 @@ impl ModelBuffer {
     }
 
     pub(crate) fn place(&self, page: u64) -> Option<(usize, usize)> {
-        (0..2).find_map(|memory| {
-            Some((memory, self.lines[memory].iter().position(|line| line.page == page)?))
-        })
+        (0..2)
+            .find_map(|memory| Some((memory, self.lines[memory].iter().position(|line| line.page == page)?)))
     }
 
     fn evict(&mut self, memory: usize, actions: &mut Vec<BufferAction>) {
@@ -237,7 +238,8 @@ impl ModelBuffer {
                 if !first {
                     actions.push(BufferAction::Write(Memory::Dram));
                 }
-                actions.push(BufferAction::Promote { sectors: if first { line.sectors } else { old.sectors } });
+                actions
+                    .push(BufferAction::Promote { sectors: if first { line.sectors } else { old.sectors } });
             } else {
                 self.lines[memory].push(line);
                 if memory == PCM {
