@@ -1,9 +1,15 @@
 //! Every write-buffer policy against a plain one, and against the examples of the publications.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::write_buffer_models::plain;
 use deepram_core::cache::{self, AccessOutcome, Replacement};
+use deepram_core::hybrid_buffer::{
+    BufferAction, BufferRead, BufferWrite, Coolness, Hotness, HybridBuffer, HybridOptions, Memory, Scheme,
+};
+use deepram_core::migration::{ExpectedWrites, FilterDecay};
 use deepram_core::write_buffer::{
-    Bplru, BufferAccess, Cflru, Evicted, Fab, Lru, PageState, WriteBuffer, WriteBufferOptions,
+    Bplru, BufferAccess, Cflru, Evicted, Fab, Lru, PageState, SectorBuffer, WriteBuffer, WriteBufferOptions,
     WriteBufferPolicy,
 };
 use proptest::prelude::*;
@@ -238,5 +244,117 @@ fn the_largest_page_numbers_are_evicted_without_padding_beyond_them() {
         let first = u64::MAX / 7 * 7;
         let padding = if policy == WriteBufferPolicy::Bplru { (first..u64::MAX).collect() } else { vec![] };
         assert_eq!(evicted.padding, padding, "{policy}");
+    }
+}
+
+/// A hybrid buffer of DRAM alone.
+fn dram_only(dram_pages: u32, fetch_on_write: bool) -> HybridBuffer {
+    HybridBuffer::new(&HybridOptions {
+        scheme: Scheme::DramOnly,
+        dram_pages,
+        pcm_pages: 1,
+        page_sectors: 4,
+        period: 16,
+        reads_end_periods: false,
+        hotness: Hotness::Fixed(1),
+        coolness: Coolness::Off,
+        endurance_ratio: 1.0,
+        expected: ExpectedWrites::OfActual,
+        decay: FilterDecay::Reset,
+        filter_bytes: 8,
+        filter_hashes: 1,
+        promoting_write: Memory::Dram,
+        write_hit_moves: false,
+        move_resets_count: false,
+        fetch_on_write,
+    })
+}
+
+proptest! {
+    /// Sectors, fetches and destages under LRU are those of the hybrid buffer, which shares no code with it
+    /// but the lists. A read of sectors that are not valid is a use of its page here only, so reads ask for
+    /// pages that are whole or absent.
+    #[test]
+    fn lru_with_sectors_acts_as_a_hybrid_buffer_of_dram_alone(
+        stream in prop::collection::vec((0..12u64, 1..16u32, 0..8u8), 0..400),
+        capacity in 1..9u32,
+        fetch in any::<bool>(),
+    ) {
+        let mut hybrid = dram_only(capacity, fetch);
+        let pages = WriteBufferPolicy::Lru.build(&WriteBufferOptions::new(capacity as usize, 4));
+        let mut policy = SectorBuffer::new(pages, 4, fetch);
+        let (mut ours, mut expected) = (vec![], vec![]);
+        for (page, sectors, kind) in stream {
+            match kind {
+                0 => prop_assert_eq!(policy.discard(page), hybrid.discard(page)),
+                1 | 2 if hybrid.page(page).is_none_or(|held| held.sectors & sectors != 0) => {
+                    prop_assert_eq!(policy.read(page, sectors, &mut ours), hybrid.read(page, sectors));
+                }
+                _ => {
+                    let predicted = policy.write_evicts(page);
+                    prop_assert_eq!(predicted, hybrid.write_destages(page));
+                    let outcome = policy.write(page, sectors, &mut ours);
+                    prop_assert_eq!(outcome, hybrid.write(page, sectors, &mut expected));
+                }
+            }
+            // The order of a fetch and a destage is the same, too.
+            prop_assert_eq!(&ours, &expected);
+            prop_assert_eq!(policy.dirty_sectors(), hybrid.dirty_sectors(Memory::Dram));
+            prop_assert_eq!((policy.len(), policy.contains(page)), (hybrid.len(), hybrid.page(page).is_some()));
+            ours.clear();
+            expected.clear();
+        }
+    }
+
+    /// Under every policy, the dirty sectors are those of the dirty pages, counted page by page.
+    #[test]
+    fn dirty_sectors_are_those_that_a_plain_map_counts(
+        stream in prop::collection::vec((0..24u64, 1..16u32, 0..8u8), 0..400),
+        policy in prop::sample::select(WriteBufferPolicy::ALL.to_vec()),
+        fetch in any::<bool>(),
+    ) {
+        let mut buffer = SectorBuffer::new(policy.build(&WriteBufferOptions::new(6, 4)), 4, fetch);
+        let mut dirty = BTreeMap::new();
+        let mut clean = BTreeSet::new();
+        let mut actions = vec![];
+        for (page, sectors, kind) in stream {
+            match kind {
+                0 => {
+                    buffer.discard(page);
+                    dirty.remove(&page);
+                    clean.remove(&page);
+                }
+                1..=3 => {
+                    if buffer.read(page, sectors, &mut actions) == BufferRead::Filled(Memory::Dram) {
+                        clean.insert(page);
+                    }
+                }
+                _ => {
+                    let hit = matches!(buffer.write(page, sectors, &mut actions), BufferWrite::Hit(_));
+                    let valid = match dirty.get(&page) {
+                        Some(valid) if hit => valid | sectors,
+                        _ if hit || fetch => 0b1111,
+                        _ => sectors,
+                    };
+                    clean.remove(&page);
+                    // A victim of this write that is the page itself cannot be: it was not in the buffer.
+                    dirty.insert(page, valid);
+                }
+            }
+            for action in actions.drain(..) {
+                match action {
+                    BufferAction::Destage { page, sectors, .. } => {
+                        prop_assert_eq!(dirty.remove(&page), Some(sectors));
+                    }
+                    BufferAction::Drop { page } => prop_assert!(clean.remove(&page)),
+                    BufferAction::Pad { page } => prop_assert!(policy == WriteBufferPolicy::Bplru && page < 24),
+                    BufferAction::Fetch { .. } => prop_assert!(fetch),
+                    other => prop_assert_eq!(other, BufferAction::Write(Memory::Dram)),
+                }
+            }
+            let count: u32 = dirty.values().map(|valid: &u32| valid.count_ones()).sum();
+            prop_assert_eq!(buffer.dirty_sectors(), u64::from(count));
+            prop_assert_eq!((buffer.dirty_pages(), buffer.len()), (dirty.len(), dirty.len() + clean.len()));
+        }
     }
 }

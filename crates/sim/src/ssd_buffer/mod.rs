@@ -10,7 +10,8 @@
 //!
 //! 1. Each memory serves one page access after the other, in the order in which they are asked for.
 //! 2. A write is complete when its data are in a memory, or on flash if it bypasses the buffer. A read is
-//!    complete when its data have left the memory or the flash channel. The host's link takes no time.
+//!    complete when its data have left the memory or the flash channel. The host's link takes no time: the
+//!    drive's `link`, `controller` and `data_cache` are not used.
 //! 3. A victim is read from its memory before the write that takes its place. Then it waits in the
 //!    destage queue, a volatile memory of the controller, until flash has it; reads find it there. While
 //!    the queue is full, writes that would evict another page wait, first come, first served.

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 
 use deepram_core::write_buffer::{BufferAccess, Evicted, WriteBufferOptions, WriteBufferPolicy};
-use deepram_trace::{Item, Op, ReadOptions, TraceReader};
+use deepram_media::Registry;
+use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run};
+use deepram_trace::{Item, Op, ReadOptions, Request, TraceReader};
 
 #[path = "../../../core/tests/it/write_buffer_models.rs"]
 mod models;
@@ -105,5 +107,57 @@ fn on_real_traces_every_policy_counts_what_a_plain_buffer_counts() {
             flash_writes.push((policy.name(), own_writes, ours.padding_reads));
         }
         println!("{name}: {} page accesses; flash writes and padding: {flash_writes:?}", accesses.len());
+    }
+}
+
+/// Runs the accesses, one page a request, on `ssd-buffer` with 3 MiB (384 pages) of DRAM under the policy.
+fn simulated(policy: WriteBufferPolicy, accesses: &[(u64, Op)]) -> RunResult {
+    let overrides = vec!["dram.size=3MiB".to_owned(), format!("policy={policy}")];
+    let config =
+        SystemConfig { preset: "hybrid-42".into(), overrides, ..SystemConfig::new(System::SsdBuffer) };
+    // 10 ms between requests: nothing waits for the destage queue.
+    let requests = accesses.iter().zip(0..).map(|(&(page, op), index)| {
+        let time_ps = Some(index * 10_000_000_000);
+        Ok::<_, SimError>(Request { time_ps, device: 0, offset: page * PAGE, len: PAGE, op })
+    });
+    run(&Registry::builtin().unwrap(), &config, requests, &RunOptions::default()).unwrap()
+}
+
+#[test]
+fn the_simulated_buffer_programs_and_reads_the_pages_that_a_plain_buffer_evicts() {
+    let Some(mut accesses) = accesses("fin1_first10k.ssdsim.ascii.zst", usize::MAX) else { return };
+    // Pages within the drive, at most.
+    accesses.retain(|(page, op)| *page < 1 << 24 && *op != Op::Trim);
+    for policy in WriteBufferPolicy::ALL {
+        let result = simulated(policy, &accesses);
+        // The drive's erase blocks have 256 pages.
+        let mut model = models::plain(policy, &WriteBufferOptions::new(384, 256));
+        let plain = count(&accesses, |page, op, evicted| Some(model.access(page, op == Op::Write, evicted)));
+        let counter = |key: &str| result.counters[key].as_u64().unwrap();
+        let hits = (counter("write_hits_dram"), counter("read_hits_dram"));
+        assert_eq!(hits, (plain.write_hits, plain.read_hits), "{policy}");
+        assert_eq!(counter("fills_dram") + counter("read_fills"), plain.fills, "{policy}");
+        assert_eq!(counter("padding"), plain.padding_reads as u64, "{policy}");
+        assert_eq!(counter("clean_evictions"), plain.dropped as u64, "{policy}");
+        let flash_writes = counter("destages_dram") + counter("padding");
+        assert_eq!(flash_writes, plain.flash_writes as u64, "{policy}");
+        assert!(counter("destages_dram") > 1000, "{policy}");
+    }
+}
+
+#[test]
+fn a_policy_needs_a_buffer_of_dram_alone_and_a_known_name() {
+    for (preset, set, expected) in [
+        ("hybrid-4-80", "policy=fab", "scheme dram-only"),
+        ("hybrid-4-80", "keep_reads=always", "scheme dram-only"),
+        ("hybrid-42", "policy=clc", "bplru"),
+        ("hybrid-42", "polcy=fab", "did you mean `policy`"),
+    ] {
+        let overrides = vec![set.to_owned()];
+        let config =
+            SystemConfig { preset: preset.into(), overrides, ..SystemConfig::new(System::SsdBuffer) };
+        let none = std::iter::empty::<Result<Request, SimError>>();
+        let error = run(&Registry::builtin().unwrap(), &config, none, &RunOptions::default()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{set}: {error}");
     }
 }
