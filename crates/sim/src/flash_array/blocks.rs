@@ -165,6 +165,22 @@ impl Planes {
         self.lowest = self.lowest.min(state.blocks.free());
     }
 
+    /// Takes a free block out of use, for data that are not recorded page by page. Returns its number; `None`
+    /// if no block is free.
+    pub(crate) fn take_block(&mut self, plane: u32) -> Option<u32> {
+        self.sequence += 1;
+        let state = &mut self.planes[plane as usize];
+        let block = state.blocks.open(FrontierUse::Host as u8, self.sequence)?;
+        self.lowest = self.lowest.min(state.blocks.free());
+        Some(plane * self.blocks + block.0)
+    }
+
+    /// Erases a block of [`Planes::take_block`], which is then free.
+    pub(crate) fn free_block(&mut self, block: u32) -> Result<(), SimError> {
+        let (blocks, id) = self.blocks_of(self.address(block * self.pages));
+        blocks.free_unwritten(id).map_err(block_error)
+    }
+
     /// Opens the first block of each frontier.
     pub(crate) fn open_frontiers(&mut self) {
         for plane in 0..self.planes.len() as u32 {

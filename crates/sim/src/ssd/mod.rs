@@ -4,6 +4,7 @@
 mod buffer;
 pub(crate) mod command_pages;
 pub(crate) mod element;
+mod initial_data;
 mod operation;
 mod options;
 mod parallel;

@@ -45,8 +45,9 @@ pub struct SsdOptions {
     pub buffer_hot_window: Picos,
     /// A read of a page never written reads flash, as if the page had been written before the run.
     pub reads_assume_written: bool,
-    /// Every logical page counts as written before the run: a partial write of a page that the run has not
-    /// written reads the rest of the page from flash.
+    /// The drive begins full: every logical page counts as written before the run. Its data occupy blocks,
+    /// and a partial write of a page that the run has not written reads the rest of the page from flash. A
+    /// precondition other than empty decides about the blocks instead.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub writes_assume_written: bool,
     /// Retires blocks that have reached their endurance.

@@ -22,6 +22,7 @@ use deepram_media::{ReclaimTiming, Ssd, VictimChoice};
 use deepram_trace::Op;
 
 use super::command_pages::CommandPages;
+use super::initial_data::InitialData;
 use super::operation::{OperationSource, Operations};
 use super::options::SsdOptions;
 use super::serial::checked_u32;
@@ -125,6 +126,7 @@ pub struct ParallelSsd {
     logical_pages: u64,
     pub(super) map: PageMap<MappingEntry>,
     pub(super) planes: Planes,
+    pub(super) initial: InitialData,
     pub(super) mapping: Option<MappingCache>,
     pub(super) directory: Vec<u32>,
     /// Requests that wait for a mapping page, as linked lists: the first request of each mapping page
@@ -267,6 +269,7 @@ impl ParallelSsd {
             logical_pages,
             map: PageMap::sparse(logical_pages as u32, UNMAPPED),
             planes: planes_of,
+            initial: InitialData::default(),
             mapping,
             parked: vec![0; directory.len()],
             waiting_jobs: Vec::new(),
@@ -310,6 +313,9 @@ impl ParallelSsd {
         };
         machine.store_mapping()?;
         super::precondition::apply(&mut machine, seed)?;
+        if machine.options.begins_full() {
+            machine.hold_initial_data();
+        }
         (0..planes).for_each(|plane| machine.note_urgency(plane));
         Ok(machine)
     }

@@ -159,6 +159,8 @@ impl ParallelSsd {
         } else if !self.options.reads_assume_written {
             // The page was never written: the controller answers with zeros.
             return self.page_done(job.slot, context);
+        } else if let Some(address) = self.initial_address(job.logical) {
+            address
         } else {
             self.assume_written(job.logical, context)?
         };
@@ -214,21 +216,22 @@ impl ParallelSsd {
         plane: u32,
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
-        if self.options.writes_assume_written
-            && job.sectors != self.full_sectors()
-            && self.map.get(job.logical).physical == NONE
-        {
-            self.assume_written(job.logical, context)?;
-        }
         let Some((address, full)) = self.allocate(plane, FrontierUse::Host, job.logical) else {
             return Err(full_error(context.now().0, plane));
         };
         let MappingEntry { physical: old, sectors: before, window } = self.map.get(job.logical);
-        let missing = if old == NONE { 0 } else { before & !job.sectors };
+        let initial = if old == NONE { self.initial_address(job.logical) } else { None };
+        let missing = match (old, initial) {
+            (NONE, None) => 0,
+            (NONE, Some(_)) => self.full_sectors() & !job.sectors,
+            _ => before & !job.sectors,
+        };
         let sectors = job.sectors | missing;
         self.map.set(job.logical, MappingEntry { physical: address.physical, sectors, window });
         if old != NONE {
             self.planes.invalidate(old)?;
+        } else if initial.is_some() {
+            self.rewrote_initial_page(plane)?;
         }
         if let Some(mapping) = &mut self.mapping {
             mapping.mark_dirty(job.logical);
@@ -239,7 +242,7 @@ impl ParallelSsd {
         let mut read = None;
         if missing != 0 {
             self.operations.get_mut(program).blocked = true;
-            let from = self.planes.address(old);
+            let from = initial.unwrap_or_else(|| self.planes.address(old));
             self.planes.read_started(from.block);
             let bytes = self.bytes_of(missing);
             read = Some(self.operations.begin(

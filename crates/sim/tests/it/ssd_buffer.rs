@@ -228,6 +228,43 @@ fn a_partial_victim_reads_the_rest_of_its_page_from_flash_and_a_whole_one_does_n
     assert!(fetched.host.write.max_ns > read);
 }
 
+/// A drive of 8 planes with 12 blocks of 8 pages, half of which the host sees: 48 pages a plane.
+const TINY: [&str; 11] = [
+    "nand.blocks_per_plane=12",
+    "nand.pages_per_block=8",
+    "nand.dies=2",
+    "nand.planes=2",
+    "channels=2",
+    "parallel_units=2",
+    "over_provisioning=0.5",
+    "reclaim_below=0.2",
+    "nand.capacity=3MiB",
+    "raw_capacity=6MiB",
+    "reclaim=background",
+];
+
+#[test]
+fn the_drive_begins_full_and_keeps_no_entry_for_a_page_that_the_run_does_not_write() {
+    let all = |op| paced(&(0..384).map(|page| (op, page * PAGE, PAGE)).collect::<Vec<_>>());
+    let read = ran("hybrid-42", &[], &TINY, all(Op::Read));
+    let unused = ran("hybrid-42", &[], &TINY, Vec::new());
+    assert_eq!(read.host.counts.host_reads, 384);
+    assert_eq!(read.device.drive().memory_bytes(), unused.device.drive().memory_bytes());
+    // Every page once: each plane rewrites its 6 blocks of initial data, and moves no page for that.
+    let written = ran(
+        "hybrid-42",
+        &["dram.size=8KiB"],
+        &TINY,
+        [all(Op::Write), vec![at(500 * IDLE, Op::Flush, 0, 0)]].concat(),
+    );
+    let counts = written.host.counts;
+    assert_eq!((counts.host_programs, counts.erases, counts.move_programs), (384, 48, 0));
+    // Pages written again and again leave no more room than the reserve: it must be collected.
+    let random = (0..3000u64).map(|n| (Op::Write, n * 7919 % 384 * PAGE, PAGE)).collect::<Vec<_>>();
+    let again = ran("hybrid-42", &["dram.size=8KiB"], &TINY, paced(&random));
+    assert!(again.host.counts.erases > 300, "{}", again.host.counts.erases);
+}
+
 #[test]
 fn reads_are_served_by_the_part_of_the_page_in_the_buffer_and_by_the_destage_queue() {
     let partial = ran(
@@ -354,10 +391,8 @@ proptest! {
         let registry = Registry::builtin().unwrap();
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
         let preset: WriteBuffer = registry.get_with("buffer.hybrid-4-80", &set).unwrap();
-        let small = [
-            "nand.blocks_per_plane=12", "nand.pages_per_block=8", "nand.dies=2", "nand.planes=2", "channels=2",
-            "parallel_units=2", "over_provisioning=0.5", "reclaim_below=0.2", "nand.capacity=3MiB", "raw_capacity=6MiB",
-        ];
+        let reclaim = format!("reclaim={}", word(open, "foreground", "background"));
+        let small: Vec<&str> = TINY[..10].iter().copied().chain([reclaim.as_str()]).collect();
         let ssd: Ssd = registry.get_with("ssd.hybrid-buffer", &small).unwrap();
         let options = SsdOptions { writes_assume_written: true, ..SsdOptions::default() };
         let mut device = BufferedSsd::new(&preset, &ssd, &options, 1).unwrap();
