@@ -32,7 +32,8 @@ struct PointJson<'a> {
     system: &'static str,
     store: &'a str,
     memory: &'a str,
-    sim_options: String,
+    /// Options of `deepram sim`; null if it cannot simulate the hierarchy as the plan does.
+    sim_options: Option<String>,
     parts: Parts,
     /// Whether the figures are those of the whole trace, not of a sample.
     whole_trace: bool,

@@ -126,10 +126,9 @@ pub(super) fn decision(described: &Described<'_>) -> Vec<String> {
         Some(next) => lines.push(format!("The next cheaper one fails. {}.", reasons(next))),
         None => lines.push("No simulated hierarchy is cheaper.".into()),
     }
-    if !plan.new_layout {
-        let point = &plan.points[chosen];
-        let mut command =
-            format!("deepram sim {} --trace {trace} --warm-up {}", point.sim_options(), plan.warm_up);
+    let sim = plan.points[chosen].sim_options().filter(|_| !plan.new_layout);
+    if let Some(sim) = sim {
+        let mut command = format!("deepram sim {sim} --trace {trace} --warm-up {}", plan.warm_up);
         if options.threads > 1 {
             let _ = write!(command, " --threads {}", options.threads);
         }

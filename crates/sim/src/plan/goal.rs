@@ -41,6 +41,18 @@ impl Metric {
         }
     }
 
+    /// The metric's name in a sentence.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Metric::Mean => "mean latency",
+            Metric::P99 => "p99 latency",
+            Metric::Years => "lifetime",
+            Metric::Price => "price",
+            Metric::Watts => "power",
+        }
+    }
+
     /// The figure: nanoseconds, years, US dollars or watts. Without wear the lifetime is infinite.
     #[must_use]
     pub fn of(self, figures: &Figures) -> f64 {
@@ -156,7 +168,7 @@ impl fmt::Display for Shortfall {
         } else {
             format!("by {} %", three_digits(percent))
         };
-        write!(f, "{} {} is {side} {}, {by}", metric.name(), metric.show(value), metric.show(bound))
+        write!(f, "{} {} is {side} {}, {by}", metric.label(), metric.show(value), metric.show(bound))
     }
 }
 
@@ -260,8 +272,8 @@ mod tests {
         let goals: Goals = "p99=200us,years=10,price=10".parse().unwrap();
         let missed = goals.missed(&FIGURES);
         let texts: Vec<String> = missed.iter().map(ToString::to_string).collect();
-        let years = "years 4.00 years is below 10.0 years, by a factor of 2.50";
-        assert_eq!(texts, ["p99 250 µs is above 200 µs, by 25.0 %", years]);
+        let years = "lifetime 4.00 years is below 10.0 years, by a factor of 2.50";
+        assert_eq!(texts, ["p99 latency 250 µs is above 200 µs, by 25.0 %", years]);
         let no_wear = Figures { years: None, p99_ns: 200_000.0, ..FIGURES };
         assert!(goals.missed(&no_wear).is_empty(), "a bound is inclusive, and no wear lasts for ever");
     }

@@ -41,13 +41,16 @@ impl Point {
         format!("{}, {}, {}", self.config.system.name(), self.store, self.memory)
     }
 
-    /// The options by which `deepram sim` simulates the hierarchy.
+    /// The options by which `deepram sim` simulates the hierarchy; `None` for a drive without a buffer, which
+    /// begins full here and cannot there.
     #[must_use]
-    pub fn sim_options(&self) -> String {
+    pub fn sim_options(&self) -> Option<String> {
         let config = &self.config;
+        if config.system == System::Ssd {
+            return None;
+        }
         let mut text = format!("{} --preset {}", config.system.name(), config.preset);
         let dram = config.nvmm.cache.0.max(config.paging.memory.0).max(config.flat.memory.0);
-        let dram = if config.system == System::Ssd { 0 } else { dram };
         if dram > 0 {
             text.push_str(&format!(" --dram {dram}"));
         }
@@ -57,7 +60,7 @@ impl Point {
         for set in &config.overrides {
             text.push_str(&format!(" --set {set}"));
         }
-        text
+        Some(text)
     }
 }
 
@@ -245,8 +248,12 @@ impl Builder<'_> {
         let overrides: Vec<&str> = set.iter().map(String::as_str).collect();
         let sheet: Ssd = self.registry.get_with(&format!("ssd.{preset}"), &overrides)?;
         let flash = self.flash(&sheet.nand, sheet.raw_bytes(), sheet.host_bytes());
+        let mut config =
+            SystemConfig { preset: preset.into(), overrides: set, ..SystemConfig::new(System::Ssd) };
+        // It begins full, as the drive behind a buffer does.
+        config.ssd.writes_assume_written = true;
         Ok(Point {
-            config: SystemConfig { preset: preset.into(), overrides: set, ..SystemConfig::new(System::Ssd) },
+            config,
             store: store.into(),
             memory: "no buffer".into(),
             parts: Parts { dram_bytes: 0, dram_share: 1.0, pcm_bytes: 0, store: Some(flash) },

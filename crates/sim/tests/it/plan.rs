@@ -247,7 +247,7 @@ fn the_choice_for_a_real_trace_holds_with_the_whole_trace() {
 }
 
 #[test]
-fn a_real_memory_trace_gets_a_new_layout_and_a_choice() {
+fn a_real_memory_trace_gets_memory_systems_and_a_choice() {
     let Some(path) = real("memory/spec_ls_mcf.trace.gz") else { return };
     let registry = Registry::builtin().unwrap();
     let trace: &TraceSource<'_> = &|| {
