@@ -57,6 +57,14 @@ pub(crate) enum Command {
     /// Simulate a memory system in virtual time
     #[command(after_long_help = crate::sim::workloads())]
     Sim(Box<crate::sim::SimArgs>),
+    /// Choose a memory hierarchy for a trace: latency, energy, lifetime and price of many
+    ///
+    /// Simulates memory systems (DRAM in front of PCM, CXL memory and flash) or drives with their write buffers under the
+    /// trace and prints the Pareto front. With --target it also prints the cheapest hierarchy that keeps the goals, and why
+    /// the next cheaper one fails. Price, lifetime and standby power are those of the part of a device that the data need.
+    ///
+    /// Example: deepram plan --trace requests.csv --target p99=200us,years=5
+    Plan(crate::plan::PlanArgs),
     /// Reproduce the published results of a paper
     ///
     /// Runs the simulations behind the paper's claims and compares each claim with our value: the paper's value, ours,

@@ -10,6 +10,7 @@ mod docs;
 mod measure;
 mod media;
 mod output;
+mod plan;
 mod pool;
 mod reference;
 mod renamed;
@@ -58,6 +59,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::DemoWorker(args) => demo::worker::run(&args),
         Command::Pool { command } => pool::run(command),
         Command::Sim(args) => sim::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::RunExec(args) => run::exec(&args),
         Command::Top(args) => top::run(&args),

@@ -28,9 +28,9 @@ use crate::output::{emit_text, progress};
 use crate::trace::TraceInput;
 
 /// Size of the slot of an object of a trace, bytes.
-const SLOT_BYTES: u64 = 4096;
+pub(crate) const SLOT_BYTES: u64 = 4096;
 /// Default number of object slots.
-const OBJECT_SLOTS: u64 = 1 << 20;
+pub(crate) const OBJECT_SLOTS: u64 = 1 << 20;
 /// Requests between two updates of the progress bar.
 const STEP: u64 = 1 << 14;
 

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use deepram_core::units::{Bytes, parse_count};
 use deepram_trace::{
-    FORMATS, Format, MemoryAccess, Op, OpStats, ReadOptions, Summary, TraceReader, TraceWriter, WriteOptions,
+    FORMATS, Format, MemoryAccess, Op, OpStats, ReadOptions, Summary, TraceError, TraceReader, TraceWriter,
+    WriteOptions,
 };
 use serde::Serialize;
 
@@ -99,8 +100,12 @@ impl TraceInput {
     }
 
     pub(crate) fn open(&self) -> anyhow::Result<TraceReader> {
+        Ok(self.reader()?)
+    }
+
+    pub(crate) fn reader(&self) -> Result<TraceReader, TraceError> {
         let options = ReadOptions { format: self.format, unit_bytes: self.unit, ..ReadOptions::default() };
-        Ok(TraceReader::open(&self.input, &options)?)
+        TraceReader::open(&self.input, &options)
     }
 }
 

@@ -30,6 +30,7 @@
 //! | [`processor`] | cores, threads and a last-level cache in front of a device |
 //! | [`nested`] | a device inside another device |
 //! | [`cache`] | core's replacement policies under traces |
+//! | [`mod@plan`] | from a trace to the cheapest hierarchy that keeps the goals |
 //! | [`settings`] | the keys of `--set`: schema, parsing, suggestions, listing |
 //! | [`run()`] | from a configuration to a result; [`result`]: the result as JSON, table, CSV |
 //! | [`peers`] | workloads, configurations and figures of other simulators |
@@ -55,6 +56,7 @@ pub mod nested;
 pub mod nvmm;
 pub mod paging;
 pub mod peers;
+pub mod plan;
 pub mod pool_model;
 pub mod processor;
 mod quantity;

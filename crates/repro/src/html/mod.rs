@@ -29,6 +29,17 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// The start of a page, up to and with the start of its body.
+fn head(title: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
+        escape(title),
+        include_str!("style.css")
+    )
+}
+
 /// CSS class of a verdict.
 fn tone(verdict: Verdict) -> &'static str {
     match verdict {
@@ -42,25 +53,16 @@ fn badge(verdict: Verdict, words: &str) -> String {
     format!(r#"<span class="verdict {}">{} {words}</span>"#, tone(verdict), verdict.sign())
 }
 
-/// The beginning of a page, with an escaped title, up to and including the opening tag of its body.
-fn head(title: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-        include_str!("style.css"),
-    )
-}
-
-/// Renders a page of charts and tables that is no report of a paper: a title, a paragraph about it, and sections, each
+/// Renders a page of charts and tables that is no report of a paper: a title, paragraphs about it, and sections, each
 /// with its charts and then its tables.
 #[must_use]
-pub fn charts_page(title: &str, about: &str, sections: &[ChartSection]) -> String {
-    let title = escape(title);
-    let mut out = head(&title);
-    let _ = write!(out, "<header>\n<h1>{title}</h1>\n<p>{}</p>\n</header>\n", escape(about));
-    out.push_str(PATTERNS);
-    out.push_str("<main>\n");
+pub fn charts_page(title: &str, about: &[String], sections: &[ChartSection]) -> String {
+    let mut out = head(title);
+    let _ = writeln!(out, "<header>\n<h1>{}</h1>", escape(title));
+    for paragraph in about {
+        let _ = writeln!(out, "<p>{}</p>", escape(paragraph));
+    }
+    let _ = writeln!(out, "</header>\n{PATTERNS}<main>");
     for (number, section) in sections.iter().enumerate() {
         let _ = writeln!(
             out,
@@ -94,11 +96,10 @@ pub struct ChartSection {
 /// Renders the whole page.
 #[must_use]
 pub fn page(report: &Report) -> String {
-    let title = escape(&format!("{}: reproduction", report.title));
-    let mut out = head(&title);
-    let _ = write!(
+    let mut out = head(&format!("{}: reproduction", report.title));
+    let _ = writeln!(
         out,
-        "<a class=\"skip\" href=\"#claims\">To the claims</a>\n<header>\n<h1>{}</h1>\n<p>{}</p>\n",
+        "<a class=\"skip\" href=\"#claims\">To the claims</a>\n<header>\n<h1>{}</h1>\n<p>{}</p>",
         escape(&report.title),
         escape(&report.about)
     );

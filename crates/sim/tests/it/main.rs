@@ -13,6 +13,7 @@ mod nvmm;
 mod pager;
 mod paging;
 mod peers;
+mod plan;
 mod presets;
 mod processor;
 mod queueing;

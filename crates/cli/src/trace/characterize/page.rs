@@ -24,7 +24,7 @@ pub(super) fn render(traces: &[Trace]) -> String {
         section("Requests", requests(traces)),
     ];
     let sections: Vec<_> = sections.into_iter().filter(|section| !section.charts.is_empty()).collect();
-    charts_page("Trace characterisation", &about, &sections)
+    charts_page("Trace characterisation", &[about], &sections)
 }
 
 fn section(title: &str, charts: Vec<Chart>) -> ChartSection {
