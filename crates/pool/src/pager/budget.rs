@@ -16,6 +16,10 @@ const MIN_FRAMES: usize = 256;
 /// Pages that a process keeps even though unpaged memory takes the whole budget: one instruction in each of its threads
 /// may need several pages at once, and would never complete if each page that arrives evicted another.
 const MIN_PAGED: usize = 64;
+/// Divisor of the budget: frames that [`BudgetMemory::set_in_dram`] frees at once because several members are charged for them.
+const LENDING_SHARE: i64 = 64;
+/// Divisor of the budget: frames that may be charged although no memory is behind them yet.
+const UNUSED_SHARE: i64 = 32;
 /// How often a reading is repeated because a process is just leaving. A process that is killed while it leaves must not
 /// block all readings for good.
 const TRIES: usize = 100;
@@ -41,8 +45,8 @@ pub(super) struct BudgetMemory {
     pub(super) joined: AtomicU64,
     /// One bit for each [`super::budget_members::Notice`] that a process of the run has printed.
     pub(super) noticed: AtomicU64,
-    /// Pages in DRAM that no member has been charged for. Negative: pages that several members have been charged for, less
-    /// one each; forked processes share unpaged memory ([`SharedBudget::set_in_dram`]).
+    /// Pages in DRAM that no member has been charged for. Negative: frames that are free again because several members have
+    /// been charged for the same ones, which forked processes share ([`SharedBudget::set_in_dram`]).
     uncharged: AtomicI64,
     /// Largest sum of each gauge over all members so far.
     peaks: [AtomicU64; GAUGES.len()],
@@ -153,22 +157,25 @@ impl BudgetMemory {
 
     /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, and shared memory. Members that have
     /// more than their equal part free the excess; a quarter of the budget stays for paged memory. Shared memory may be that
-    /// of files, so it shows only that less is in DRAM than was charged.
+    /// of files, so it shows only that less is in DRAM than was charged. Frames that are charged more than once are free
+    /// again, but only one part in [`LENDING_SHARE`] of the budget more at each call: forked processes that store soon need them.
     pub(super) fn set_in_dram(&self, anonymous: i64, shared: i64) {
         let limit = (self.dram() / super::PAGE as u64) as i64;
         let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
         let used = self.used.load(Relaxed);
-        let uncharged = if anonymous >= used { anonymous - used } else { (anonymous + shared - used).min(0) };
-        self.uncharged.store(uncharged.clamp(-self.unpaged(), most), Relaxed);
+        let uncharged = if anonymous >= used {
+            anonymous - used
+        } else {
+            // Reserved frames are charged before a nested run uses them, others before a page has been read into them.
+            let unused = self.reserved().0 as i64 + limit / UNUSED_SHARE;
+            (anonymous + shared + unused - used).min(0)
+        };
+        let least = self.uncharged.load(Relaxed).min(0) - limit / LENDING_SHARE;
+        self.uncharged.store(uncharged.clamp(least, most), Relaxed);
         if self.in_use() > limit {
             let (reserved, sharers) = self.reserved();
             self.wake_members_above(equal_part(limit as usize, reserved, sharers), None);
         }
-    }
-
-    /// Pages of unpaged memory that all members have been charged for.
-    fn unpaged(&self) -> i64 {
-        (PagerStats::from_row(&self.sum()).unpaged_bytes / super::PAGE as u64) as i64
     }
 
     /// Charges `n` frames to a member.
@@ -560,36 +567,34 @@ mod tests {
     }
 
     #[test]
-    fn unpaged_memory_that_forked_processes_share_counts_once() {
-        let budget = SharedBudget::create(100 << 12).unwrap();
-        let members = [0; 4].map(|_| Frames::new(100, Some(budget)));
-        let row = |unpaged: u64| {
-            let mut row = [0; ROW_LEN];
-            row[TOTALS + GAUGES.iter().position(|(name, _)| *name == "unpaged_bytes").unwrap()] =
-                unpaged << 12;
-            row
-        };
-        for frames in &members {
-            frames.set_unpaged(20);
-            frames.charge(10);
-            frames.publish(&row(20));
-        }
-        // 120 pages are charged. The kernel counts 20 that all share, and the 40 paged ones.
+    fn memory_that_forked_processes_share_is_counted_once_after_a_while() {
+        let budget = SharedBudget::create(640 << 12).unwrap();
+        let members = [0; 4].map(|_| Frames::new(640, Some(budget)));
+        members.iter().for_each(|frames| frames.charge(200));
         assert_eq!(members.each_ref().map(|frames| frames.try_charge(1)), [false; 4]);
-        budget.set_in_dram(60 << 12, 0);
-        assert!(members[0].try_charge(40));
+        // 800 pages are charged. The kernel counts 500, as the members share 100.
+        let in_use = [0; 31].map(|_| {
+            budget.set_in_dram(500 << 12, 0);
+            budget.memory().in_use()
+        });
+        assert_eq!((in_use[0], in_use[1], in_use[27], in_use[30]), (790, 780, 520, 520));
+        assert!(members[0].try_charge(120));
         assert!(!members[1].try_charge(1));
-        // Memory that is charged and not in use is no reason to exceed the budget: only unpaged memory is shared.
-        members[0].release(40);
-        budget.set_in_dram(0, 0);
-        assert_eq!(budget.memory().in_use(), 40);
-        // Shared memory was charged as well.
-        budget.set_in_dram(60 << 12, 50 << 12);
-        assert_eq!(budget.memory().in_use(), 110);
-        budget.set_in_dram(60 << 12, 90 << 12);
-        assert_eq!(budget.memory().in_use(), 120);
-        budget.set_in_dram(130 << 12, 0);
-        assert_eq!(budget.memory().in_use(), 130);
+        // They store: at once each has its own.
+        budget.set_in_dram(920 << 12, 0);
+        assert_eq!(budget.memory().in_use(), 920);
+        members[0].release(120);
+        // Shared memory was charged as well, and so was what a nested run has reserved.
+        let settled = |anonymous: u64, shared: u64| {
+            (0..100).for_each(|_| budget.set_in_dram(anonymous << 12, shared << 12));
+            budget.memory().in_use()
+        };
+        assert_eq!(
+            [settled(300, 0), settled(300, 200), settled(300, 600), settled(900, 0)],
+            [320, 520, 800, 900]
+        );
+        assert!(budget.reserve(50 << 12));
+        assert_eq!(settled(300, 0), 370);
     }
 
     #[test]
