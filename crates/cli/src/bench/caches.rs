@@ -225,7 +225,7 @@ fn table(rows: &[CacheRow], with_peer: bool) -> String {
 }
 
 /// A Python with libCacheSim, or the reason why there is none.
-fn peer_python() -> Result<String, String> {
+pub(super) fn peer_python() -> Result<String, String> {
     let python = std::env::var("DEEPRAM_PEER_PYTHON").unwrap_or_else(|_| "python3".into());
     let found = Command::new(&python).args(["-c", "import libcachesim"]).output();
     if found.is_ok_and(|output| output.status.success()) {
@@ -239,14 +239,14 @@ fn peer_python() -> Result<String, String> {
 
 /// One line of the peer script's output: the runs of one policy.
 #[derive(Deserialize)]
-struct PeerRun {
+pub(super) struct PeerRun {
     policy: String,
-    misses: u64,
-    seconds: Vec<f64>,
-    fitted: Vec<f64>,
+    pub(super) misses: u64,
+    pub(super) seconds: Vec<f64>,
+    pub(super) fitted: Vec<f64>,
 }
 
-fn run_peer(
+pub(super) fn run_peer(
     python: &str,
     repeats: u16,
     policies: &[Policy],

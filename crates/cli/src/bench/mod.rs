@@ -4,6 +4,7 @@
 //! [`performance`] makes docs/performance.md from the result files.
 
 mod caches;
+mod characterize;
 mod checkpoint;
 mod hardware;
 mod latency;
@@ -30,6 +31,8 @@ use crate::results::RunContext;
 pub(crate) enum BenchCommand {
     /// Cache replacement policies on traces in memory, against libCacheSim
     Caches(caches::CachesArgs),
+    /// Characterisation of a trace in one pass, against libCacheSim's simulation of each cache size
+    Characterize(characterize::CharacterizeArgs),
     /// Sync and rollback of a pool with dirty segments, against msync of a mapping
     Checkpoint(checkpoint::CheckpointArgs),
     /// The papers' systems and their baselines simulated on hardware of today
@@ -104,6 +107,9 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::MemoryWorker(args) => memory::worker(&args),
         BenchCommand::Performance(args) => performance::run(&args),
         BenchCommand::Caches(args) => measure("caches", none, &args.output, || caches::run(&args)),
+        BenchCommand::Characterize(args) => {
+            measure("characterize", none, &args.output, || characterize::run(&args))
+        }
         BenchCommand::Hardware(args) => measure("hardware", none, &args.output, || hardware::run(&args)),
         BenchCommand::SimPeers(args) => measure("sim-peers", none, &args.output, || sim_peers::run(&args)),
         BenchCommand::Checkpoint(args) => {
