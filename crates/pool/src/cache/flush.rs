@@ -103,7 +103,7 @@ impl Cache {
 
     /// Takes up to `n` wanted dirty segments of a controller, starting at the write-back cursor; returns them sorted.
     /// They are write-protected when they are copied.
-    pub(super) fn take_dirty(&self, controller: u32, n: usize, wanted: &dyn Fn(Index) -> bool) -> Vec<Index> {
+    pub(crate) fn take_dirty(&self, controller: u32, n: usize, wanted: &dyn Fn(Index) -> bool) -> Vec<Index> {
         let mut state = self.lock();
         let mut taken = Vec::with_capacity(n.min(state.dirty.len()));
         let first = controller * self.stride;
@@ -255,7 +255,7 @@ impl Cache {
 
     /// Copies the contents of the wanted items: from the staged copy if a thread has stored to the segment since the
     /// cut, else from the frame.
-    fn copy_contents(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
+    pub(crate) fn copy_contents(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
         for (wanted, buffers) in wanted.chunks(COPY_BATCH).zip(buffers.chunks_mut(COPY_BATCH)) {
             let mut open: Vec<Index> = wanted.iter().map(|&item| segments[item]).collect();
             let mut state = self.lock();

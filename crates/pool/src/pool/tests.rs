@@ -76,6 +76,21 @@ fn pages_that_a_full_device_made_read_only_become_what_their_permissions_say() {
     pool.close().unwrap();
 }
 
+#[test]
+fn a_stopped_pool_copies_nothing_from_memory_that_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((pool, addr, _)) = pool(&folder, Mapping::Full) else { return };
+    pool.write(addr, b"dirty").unwrap();
+    let cache = &pool.owned().unwrap().cache;
+    let segments = cache.take_dirty(0, usize::MAX, &|_| true);
+    assert_eq!(segments.len(), 1);
+    cache.halt(&mut cache.lock(), "a test stops it");
+    let mut buffer = [7; 4096];
+    // The memory is inaccessible now: to copy from it would end the process.
+    cache.copy_contents(&segments, &[0], &mut [&mut buffer[..]]);
+    assert!(buffer.iter().all(|&byte| byte == 7));
+}
+
 /// Panics in another thread while it holds the result of `hold`.
 fn panic_with<T>(hold: impl FnOnce() -> T + Send) {
     std::thread::scope(|scope| {
