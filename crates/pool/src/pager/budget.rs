@@ -55,6 +55,8 @@ pub(super) struct BudgetMemory {
     pub(super) pids: [AtomicI32; MAX_MEMBERS],
     /// Frames in use by each member.
     pub(super) frames: [AtomicI64; MAX_MEMBERS],
+    /// Part of `frames`: pages of the files behind shared memory, each of which is charged to one member only.
+    file_frames: [AtomicI64; MAX_MEMBERS],
     /// Number of times that each member's evictors were woken; a futex.
     pub(super) wake_ups: [AtomicU32; MAX_MEMBERS],
     /// Totals of processes that have ended.
@@ -155,10 +157,11 @@ impl BudgetMemory {
         (self.used.load(Relaxed) + self.uncharged.load(Relaxed)).max(0)
     }
 
-    /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, and shared memory. Members that have
-    /// more than their equal part free the excess; a quarter of the budget stays for paged memory. Shared memory may be that
-    /// of files, so it shows only that less is in DRAM than was charged. Frames that are charged more than once are free
-    /// again, but only one part in [`LENDING_SHARE`] of the budget more at each call: forked processes that store soon need them.
+    /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, and shared memory without that of the
+    /// pager's files. Members that have more than their equal part free the excess; a quarter of the budget stays for paged
+    /// memory. Shared memory may belong to files of the program, so it shows only that less is in DRAM than was charged.
+    /// Frames that are charged more than once are free again, but only one part in [`LENDING_SHARE`] of the budget more at
+    /// each call: forked processes that store soon need them.
     pub(super) fn set_in_dram(&self, anonymous: i64, shared: i64) {
         let limit = (self.dram() / super::PAGE as u64) as i64;
         let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
@@ -168,7 +171,8 @@ impl BudgetMemory {
         } else {
             // Reserved frames are charged before a nested run uses them, others before a page has been read into them.
             let unused = self.reserved().0 as i64 + limit / UNUSED_SHARE;
-            (anonymous + shared + unused - used).min(0)
+            let in_files: i64 = self.file_frames.iter().map(|frames| frames.load(Relaxed)).sum();
+            (anonymous + shared + in_files + unused - used).min(0)
         };
         let least = self.uncharged.load(Relaxed).min(0) - limit / LENDING_SHARE;
         self.uncharged.store(uncharged.clamp(least, most), Relaxed);
@@ -207,6 +211,7 @@ impl BudgetMemory {
         self.leaving.fetch_add(1, SeqCst);
         let used = self.frames[member].swap(0, Relaxed);
         self.used.fetch_sub(used, Relaxed);
+        self.file_frames[member].store(0, Relaxed);
         for (n, number) in self.rows[member].iter().enumerate() {
             let number = number.swap(0, Relaxed);
             if let Some(ended) = self.ended.get(n) {
@@ -236,6 +241,8 @@ pub(super) struct Frames {
     idle: AtomicUsize,
     /// Part of `used`: pages of the pager's own tables.
     tables: AtomicUsize,
+    /// Part of `used`: pages of the files behind shared memory.
+    files: AtomicUsize,
     shared: Option<BudgetShare>,
     /// Number of members that share the budget, at the last refresh.
     sharers: AtomicU32,
@@ -253,7 +260,7 @@ impl Frames {
     pub(super) fn new(limit: usize, shared: Option<&'static SharedBudget>) -> Self {
         // With too many processes, the last ones have a budget of their own.
         let shared = shared.and_then(|budget| Some(BudgetShare { budget, member: budget.join()?.into() }));
-        let [used, unpaged, idle, tables] = [const { AtomicUsize::new(0) }; 4];
+        let [used, unpaged, idle, tables, files] = [const { AtomicUsize::new(0) }; 5];
         let (sharers, reserved, changes) = (AtomicU32::new(1), AtomicUsize::new(0), AtomicU64::new(0));
         let limit = AtomicUsize::new(limit);
         let (own_wake_ups, no_wait_until) = (AtomicU32::new(0), Mutex::new(None));
@@ -263,6 +270,7 @@ impl Frames {
             unpaged,
             idle,
             tables,
+            files,
             shared,
             sharers,
             reserved,
@@ -334,6 +342,17 @@ impl Frames {
     /// Replaces the charge for tables, as far as that leaves frames for paged memory.
     pub(super) fn set_tables(&self, pages: usize) {
         self.change(&self.tables, pages.min(self.limit().saturating_sub(MIN_FRAMES)));
+    }
+
+    /// Charges `more` pages of the files behind shared memory and releases `fewer`.
+    pub(super) fn change_files(&self, more: usize, fewer: usize) {
+        self.files.fetch_add(more, Relaxed);
+        self.files.fetch_sub(fewer, Relaxed);
+        if let Some((budget, member)) = self.shared() {
+            budget.file_frames[member].fetch_add(more as i64 - fewer as i64, Relaxed);
+        }
+        self.charge(more);
+        self.release(fewer);
     }
 
     fn change(&self, part: &AtomicUsize, now: usize) {
@@ -409,6 +428,7 @@ impl Frames {
         if let Err(Some(new)) = budget.renew(member.load(Relaxed)) {
             member.store(new, Relaxed);
             budget.memory().charge(new, self.used() as i64);
+            budget.memory().file_frames[new].store(self.files.load(Relaxed) as i64, Relaxed);
         }
         let member = member.load(Relaxed);
         for (shown, number) in budget.memory().rows[member].iter().zip(row) {
@@ -594,6 +614,13 @@ mod tests {
             [320, 520, 800, 900]
         );
         assert!(budget.reserve(50 << 12));
+        assert_eq!(settled(300, 0), 370);
+        // Pages of the pager's files are charged once, and the kernel counts them neither as anonymous nor as shared memory.
+        members[0].change_files(150, 0);
+        members[0].change_files(0, 50);
+        assert_eq!(settled(300, 0), 470);
+        let [first, ..] = members;
+        drop(first);
         assert_eq!(settled(300, 0), 370);
     }
 

@@ -355,7 +355,7 @@ impl Inner {
     /// Updates the number of mappings and the charge after the table has changed.
     fn table_changed(&self, table: &mut MappingTable) {
         self.shared_memory.count.store(table.mappings.len(), Relaxed);
-        self.frames.release(table.drop_unused());
+        self.frames.change_files(0, table.drop_unused());
     }
 }
 

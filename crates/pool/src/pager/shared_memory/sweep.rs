@@ -298,8 +298,7 @@ impl Inner {
             }
             let Ok(now) = cached(&clock.shared_file.file, 0, DATA + clock.shared_file.len) else { continue };
             let before = clock.shared_file.counted.swap(now, Relaxed);
-            self.frames.charge(now.saturating_sub(before));
-            self.frames.release(before.saturating_sub(now));
+            self.frames.change_files(now.saturating_sub(before), before.saturating_sub(now));
             changed |= now != before;
         }
         changed
