@@ -6,7 +6,8 @@ from harness.tools import INPUTS
 from harness.run_modes import Failed
 from harness.work import suite
 
-NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1, 20
+# A hundred processes forked at once have 25 MiB of page tables and 10 MiB of kernel stacks.
+NAME, NEEDS, DRAM, ROOM = "cpython-tests", ["cpython-tests"], 1, 60
 MODULES = ["test_mmap", "test_threading", "multiprocessing_fork", "test_subprocess", "test_signal", "test_socket"]
 
 
