@@ -2,13 +2,14 @@
 //! parameters as `src/workload/standin/parameters.rs` has them. `cargo run --release -p deepram-trace --example
 //! fit_stand_ins [trace...]`; `--check` only prints goals and values of the committed parameters.
 //!
-//! The search begins at the committed parameters. It changes one parameter at a time by a step, keeps what lowers the loss,
-//! and halves the steps when nothing does. A trial has at most [`TRIAL`] requests. Hit ratios of so few requests differ from
+//! The search begins at the committed parameters. It changes one parameter at a time by a step, then all at once by random
+//! parts of their steps, keeps what lowers the loss, and halves the steps when nothing does. A trial has at most [`TRIAL`] requests. Hit ratios of so few requests differ from
 //! those of the whole stand-in, so the whole is characterised before each round, and the goals of the trials are shifted by
 //! the difference. Of all rounds the parameters with the least loss of the whole stand-in are printed. All seeds are fixed:
 //! the same program prints the same parameters on every machine.
 
 use deepram_trace::characterize::CharacterizeError;
+use deepram_trace::workload::Rng;
 use deepram_trace::workload::standin::fit::{Measured, SEED, characterize, locality, loss, table_iii};
 use deepram_trace::workload::standin::{Model, PARAMETERS, PUBLISHED, PublishedTrace, StandIn};
 
@@ -17,7 +18,9 @@ const TRIAL: u64 = 200_000;
 /// Rounds of search, each with goals shifted anew.
 const ROUNDS: usize = 3;
 /// Trials of a round, at most.
-const TRIALS: usize = 400;
+const TRIALS: usize = 600;
+/// Random directions that are tried before the steps are halved.
+const DIRECTIONS: usize = 30;
 /// Smallest steps, in parts of the first ones.
 const LEAST_STEP: f64 = 1.0 / 16.0;
 
@@ -50,10 +53,15 @@ fn trial_loss(
     Ok(loss(&trial))
 }
 
-/// The parameters with one of them a step up (1) or down (-1).
+/// A parameter after a step.
+fn moved(at: usize, value: f64, step: f64) -> f64 {
+    if at == 12 { value * (1.0 + step) } else { value + step }
+}
+
+/// The parameters with one of them a step further.
 fn stepped(model: &Model, at: usize, step: f64) -> Model {
     let mut values = model.values();
-    values[at] += if at == 12 { values[at] * step } else { step };
+    values[at] = moved(at, values[at], step);
     Model::nearest(&values)
 }
 
@@ -66,6 +74,7 @@ fn search(
 ) -> Result<Model, CharacterizeError> {
     let mut least = trial_loss(trace, model, shifts)?;
     let mut trials = 1;
+    let mut rng = Rng::new(SEED, "directions");
     while scale >= LEAST_STEP && trials < TRIALS {
         let mut lowered = false;
         for (at, step) in STEPS.iter().enumerate() {
@@ -80,6 +89,17 @@ fn search(
                     (model, least, lowered) = (candidate, found, true);
                     break;
                 }
+            }
+        }
+        for _ in 0..if lowered { 0 } else { DIRECTIONS } {
+            let values = model.values();
+            let steps = STEPS.map(|step| step * scale * (2.0 * rng.unit() - 1.0));
+            let candidate = Model::nearest(&std::array::from_fn(|at| moved(at, values[at], steps[at])));
+            let found = trial_loss(trace, candidate, shifts)?;
+            trials += 1;
+            if found < least {
+                (model, least, lowered) = (candidate, found, true);
+                break;
             }
         }
         if !lowered {

@@ -42,6 +42,21 @@ use arrival::Arrival;
 use database::Database;
 use spec::SpecFault;
 
+/// The text of a workload for results: with the remark that its requests are synthetic, if it stands in for a recorded
+/// trace.
+///
+/// ```
+/// use deepram_trace::workload::title;
+///
+/// assert_eq!(title("standin-wdev:count=10k"), "standin-wdev:count=10k (synthetic)");
+/// assert_eq!(title("uniform:count=10k"), "uniform:count=10k");
+/// ```
+#[must_use]
+pub fn title(text: &str) -> String {
+    let synthetic = if standin::stands_for(text.trim()).is_some() { " (synthetic)" } else { "" };
+    format!("{text}{synthetic}")
+}
+
 /// A source of records, most without arrival times.
 trait RecordSource: Send {
     /// Returns the next record; `None` at the workload's own end.

@@ -3,7 +3,7 @@
 //! The loss is the sum, over all goals, of the squared difference between the measured and the wanted value in units of the
 //! goal's tolerance. The example `fit_stand_ins` minimises it.
 
-use super::{LRU_PAGES, PublishedTrace, StandIn, WRITE_LRU_PAGES};
+use super::{Collection, LRU_PAGES, PublishedTrace, StandIn, WRITE_LRU_PAGES};
 use crate::characterize::{
     Characterization, CharacterizeError, CharacterizeOptions, Characterizer, Counted, Denominator,
     SpatialClass, Traffic,
@@ -19,6 +19,8 @@ pub const SEED: u64 = 1;
 pub struct Measured {
     /// What is measured.
     pub what: String,
+    /// Place in the paper, or `assumed`.
+    pub basis: &'static str,
     /// The wanted value.
     pub goal: f64,
     /// Largest difference that counts as met, in the unit of the values.
@@ -32,7 +34,7 @@ const RANDOM: f64 = 1.5;
 /// Tolerance of overlapped writes, whose goal is assumed.
 const OVERLAPPED: f64 = 10.0;
 /// Tolerances of the hit ratios of [`LRU_PAGES`]; only that of 10,000 pages is published.
-const HIT_RATIO: [f64; 4] = [8.0, 5.0, 3.0, 5.0];
+const HIT_RATIO: [f64; 4] = [8.0, 5.0, 3.0, 3.0];
 /// Tolerance of the hit ratio of writes.
 const WRITE_HIT_RATIO: f64 = 8.0;
 
@@ -58,16 +60,18 @@ pub fn locality(trace: &PublishedTrace, report: &Characterization) -> Vec<Measur
     let goals = &trace.goals;
     let mut found = Vec::new();
     let percent = |share: Option<f64>| 100.0 * share.unwrap_or(0.0);
-    for (spatial, [reads, writes]) in report.spatial.iter().zip(goals.random) {
+    let figures = ["Figure 4, mean", "Figure 5, mean", "Figure 6, mean"];
+    for ((spatial, [reads, writes]), basis) in report.spatial.iter().zip(goals.random).zip(figures) {
         for (name, shares, goal) in [("reads", spatial.read, reads), ("writes", spatial.write, writes)] {
             let what = format!("random {name}, {}, %", spatial.setting);
             let value = percent(shares.map(|shares| shares[SpatialClass::Random as usize]));
-            found.push(Measured { what, goal, tolerance: RANDOM, value });
+            found.push(Measured { what, basis, goal, tolerance: RANDOM, value });
         }
     }
     let farthest = report.spatial.last().and_then(|spatial| spatial.write);
     found.push(Measured {
         what: "overlapped writes, 16/64, %".into(),
+        basis: "assumed",
         goal: goals.overlapped_writes,
         tolerance: OVERLAPPED,
         value: percent(farthest.map(|shares| shares[SpatialClass::Overlapped as usize])),
@@ -78,14 +82,15 @@ pub fn locality(trace: &PublishedTrace, report: &Characterization) -> Vec<Measur
     };
     for ((pages, goal), tolerance) in LRU_PAGES.into_iter().zip(goals.hit_ratio).zip(HIT_RATIO) {
         if let Some(goal) = goal {
-            let value = hit_ratio(pages, Counted::All);
-            found.push(Measured { what: format!("hit ratio, {pages} pages, %"), goal, tolerance, value });
+            let (what, value) = (format!("hit ratio, {pages} pages, %"), hit_ratio(pages, Counted::All));
+            let basis = if pages == 10_000 { "section IV-B" } else { "assumed" };
+            found.push(Measured { what, basis, goal, tolerance, value });
         }
     }
     if let Some(goal) = goals.write_hit_ratio {
         let what = format!("hit ratio of writes, {WRITE_LRU_PAGES} pages, %");
         let value = hit_ratio(WRITE_LRU_PAGES, Counted::Writes);
-        found.push(Measured { what, goal, tolerance: WRITE_HIT_RATIO, value });
+        found.push(Measured { what, basis: "section VI-B", goal, tolerance: WRITE_HIT_RATIO, value });
     }
     found
 }
@@ -96,7 +101,8 @@ pub fn locality(trace: &PublishedTrace, report: &Characterization) -> Vec<Measur
 pub fn table_iii(trace: &PublishedTrace, report: &Characterization) -> Vec<Measured> {
     let span = report.times.map_or(0.0, |times| (times.last_ps - times.first_ps) as f64 / PS_PER_S as f64);
     let bytes = |traffic: &Traffic| traffic.mean_bytes().unwrap_or(0.0);
-    [
+    let spanned = if trace.collection == Collection::Financial { "assumed" } else { "section VI-C" };
+    let rows = [
         ("requests", trace.requests as f64, report.all.requests as f64),
         ("writes, %", 100.0 * trace.write_share, 100.0 * report.write_share.unwrap_or(0.0)),
         ("bytes a read", trace.read_bytes, bytes(&report.read)),
