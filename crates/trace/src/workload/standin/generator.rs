@@ -24,8 +24,6 @@ const LANES: u64 = 256;
 const SPARE: u64 = 3;
 /// Recent requests that a request may relate to: the paper's largest request order difference.
 const RECENT: u64 = 64;
-/// Recent requests that are drawn in search of one of the same direction.
-const TRIES: u32 = 4;
 /// Longest time between two requests, in mean times.
 const LONGEST: f64 = 50.0;
 
@@ -36,6 +34,8 @@ struct Recent {
     /// The page behind the last.
     end: u64,
     write: bool,
+    /// Whether a later request began behind this one.
+    continued: bool,
 }
 
 /// The requests of a stand-in.
@@ -140,26 +140,24 @@ impl StandIn {
         page.checked_sub(self.hot_end).map(|page| (page / self.lane_pages) as usize)
     }
 
-    /// A recent request: the one before, or an older one. Those of the same direction are preferred and, while fresh pages
-    /// are due, those behind which fresh pages lie.
-    fn recent(&mut self, write: bool, adjacent: f64, fresh: bool) -> Option<Recent> {
+    /// Place of a recent request: the one before, or an older one from a drawn place on. Those of the same direction are preferred and, if the
+    /// new request begins behind it, those behind which no other has begun: a run goes on rather than repeats itself.
+    fn recent(&mut self, write: bool, adjacent: f64, behind: bool) -> Option<usize> {
         let lags = self.made.min(RECENT);
         let at = |lag: u64| ((self.made - lag) % RECENT) as usize;
         if lags == 0 {
             return None;
         }
         if lags == 1 || self.rng.chance(adjacent) {
-            return Some(self.recent[at(1)]);
+            return Some(at(1));
         }
-        let mut found = Recent::default();
-        for _ in 0..TRIES {
-            found = self.recent[at(2 + self.rng.below(lags - 1))];
-            let last = || self.lane(found.end).is_some_and(|lane| self.lanes.get(lane) == Some(&found.end));
-            if found.write == write && (!fresh || last()) {
-                break;
-            }
-        }
-        Some(found)
+        let drawn = self.rng.below(lags - 1);
+        let older = |from: u64| at(2 + (drawn + from) % (lags - 1));
+        let suits = |at: &usize| {
+            let recent = &self.recent[*at];
+            recent.write == write && !(behind && recent.continued)
+        };
+        Some((0..lags - 1).map(older).find(suits).unwrap_or_else(|| older(0)))
     }
 
     /// First page of a request that relates to a recent one; `None` for a request that begins elsewhere.
@@ -171,8 +169,9 @@ impl StandIn {
             draw -= share;
             draw < 0.0
         })?;
-        let fresh = class > 0 && self.behind();
-        let recent = self.recent(write, placement.adjacent, fresh)?;
+        let at = self.recent(write, placement.adjacent, class > 0)?;
+        self.recent[at].continued |= class > 0;
+        let recent = self.recent[at];
         let first = match class {
             0 => recent.first,
             1 => recent.end,
@@ -255,7 +254,7 @@ impl Iterator for StandIn {
         let first = if Self::fits(first, pages) { first } else { first / EXTENT * EXTENT + EXTENT - pages };
         let end = first + pages;
         self.access(first, end);
-        self.recent[(self.made % RECENT) as usize] = Recent { first, end, write };
+        self.recent[(self.made % RECENT) as usize] = Recent { first, end, write, continued: false };
         self.made += 1;
         let time = self.time_ps as u64;
         if self.gap_ps > 0.0 {

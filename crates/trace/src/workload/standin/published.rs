@@ -80,7 +80,7 @@ const GOALS_OTHER: Goals = Goals {
 
 /// Goals of a trace with much temporal locality.
 const LOCAL: Goals = Goals {
-    hit_ratio: [Some(60.0), Some(77.0), Some(84.0), Some(88.0)],
+    hit_ratio: [Some(60.0), Some(78.0), Some(85.0), Some(90.0)],
     write_hit_ratio: Some(84.0),
     ..GOALS_OTHER
 };
