@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use deepram_trace::characterize::Characterization;
+use deepram_trace::workload::WORKLOADS;
 use deepram_trace::workload::standin::fit::{Measured, SEED, characterize, locality, loss, table_iii};
 use deepram_trace::workload::standin::{Collection, PUBLISHED, PublishedTrace, StandIn};
-use deepram_trace::workload::WORKLOADS;
 use deepram_trace::{Item, Workload};
 
 /// A trace with the characterisation of its whole stand-in.
@@ -184,7 +184,8 @@ fn table(whole: &Whole) -> String {
     for one in table_iii(trace, report).iter().chain(&locality(trace, report)) {
         let Measured { what, basis, goal, tolerance, value } = one;
         let digits = if goal.fract() == 0.0 && *goal >= 1e3 { 0 } else { 2 };
-        text += &format!("| {what} | {goal:.digits$} | {value:.digits$} | {tolerance:.digits$} | {basis} |\n");
+        text +=
+            &format!("| {what} | {goal:.digits$} | {value:.digits$} | {tolerance:.digits$} | {basis} |\n");
     }
     text
 }
