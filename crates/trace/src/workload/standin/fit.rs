@@ -34,7 +34,7 @@ const RANDOM: f64 = 1.5;
 /// Tolerance of overlapped writes, whose goal is assumed.
 const OVERLAPPED: f64 = 10.0;
 /// Tolerances of the hit ratios of [`LRU_PAGES`]; only that of 10,000 pages is published.
-const HIT_RATIO: [f64; 4] = [8.0, 5.0, 3.0, 4.0];
+const HIT_RATIO: [f64; 4] = [8.0, 5.0, 3.0, 6.0];
 /// Tolerance of the hit ratio of writes.
 const WRITE_HIT_RATIO: f64 = 8.0;
 
