@@ -20,6 +20,7 @@ use deepram_sim::{
     RunOptions, RunResult, SimError, System, SystemConfig, requests, run as simulate, run_clients,
     run_threads,
 };
+use deepram_trace::workload::title;
 use deepram_trace::{Format, Item, ObjectPlacement, Op, Request, TraceError, Workload};
 use indicatif::ProgressBar;
 
@@ -275,7 +276,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     }
     let result = match (&args.workload, &args.trace) {
         (Some(spec), _) => {
-            options.workload.clone_from(spec);
+            options.workload = title(spec);
             let workload = Workload::new(spec, args.seed)?;
             if !workload.ends() && args.requests == 0 {
                 let name = workload.spec().name();
@@ -311,7 +312,7 @@ fn on_processor(
     processor.wrap = args.wrap;
     let threads = match (&args.workload, &args.trace) {
         (Some(spec), _) => {
-            options.workload = format!("{spec}, {} threads, gap {}", args.threads, args.gap);
+            options.workload = format!("{}, {} threads, gap {}", title(spec), args.threads, args.gap);
             workload_threads(spec, args.seed, args.threads, args.gap)?
         }
         (None, Some(file)) => {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use deepram_media::{Bandwidth, Bytes, Registry, Ssd, WriteBuffer, lifetime_seconds};
+use deepram_trace::workload::standin::Collection;
 
 use super::replay::{BASELINE, Conditions, Endurance, HYBRIDS, Policy, Replay, Scheme, name};
 use super::sources::Source;
-use super::stand_in::Group;
 use crate::error::ReproError;
 use crate::experiment::FinishedRuns;
 use crate::simulation_run::SimulationRun;
@@ -128,14 +128,14 @@ impl Grid<'_> {
     }
 
     /// The sources of a collection.
-    pub(super) fn of_group(&self, group: Group) -> Vec<&Source> {
+    pub(super) fn of_group(&self, group: Collection) -> Vec<&Source> {
         self.sources.iter().filter(|source| source.group() == group).collect()
     }
 
     /// Arithmetic mean over the traces of a collection.
     pub(super) fn group_mean(
         &self,
-        group: Group,
+        group: Collection,
         value: impl Fn(&Source) -> Result<f64, ReproError>,
     ) -> Result<f64, ReproError> {
         let values = self.of_group(group).into_iter().map(value).collect::<Result<Vec<_>, _>>()?;

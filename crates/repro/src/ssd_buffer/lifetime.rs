@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use deepram_media::Registry;
+use deepram_trace::workload::standin::Collection;
 
 use super::energy::conditions;
 use super::grid::{self, Capacities, Grid, Lifetime};
@@ -11,7 +12,6 @@ use super::on_traces;
 use super::replay::{BASELINE, Endurance, HYBRIDS, Policy, Scheme};
 use super::response::{by_buffer, by_trace};
 use super::sources::{GROUPS, Source, Sources};
-use super::stand_in::Group;
 use crate::chart::Axis;
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
@@ -30,17 +30,17 @@ impl Lifetimes<'_> {
     }
 
     /// Hours of a collection.
-    fn hours(&self, group: Group, buffer: &str, policy: Option<Policy>) -> Result<f64, ReproError> {
+    fn hours(&self, group: Collection, buffer: &str, policy: Option<Policy>) -> Result<f64, ReproError> {
         self.grid.group_mean(group, |source| Ok(self.of(source, buffer, policy)?.shorter()))
     }
 
     /// Hours of a collection relative to those of the baseline.
-    fn over_baseline(&self, group: Group, buffer: &str, policy: Policy) -> Result<f64, ReproError> {
+    fn over_baseline(&self, group: Collection, buffer: &str, policy: Policy) -> Result<f64, ReproError> {
         Ok(self.hours(group, buffer, Some(policy))? / self.hours(group, BASELINE, None)?)
     }
 
     /// Lifetime of PCM over that of flash in a collection, each the mean over the traces.
-    fn pcm_over_flash(&self, group: Group, buffer: &str, policy: Policy) -> Result<f64, ReproError> {
+    fn pcm_over_flash(&self, group: Collection, buffer: &str, policy: Policy) -> Result<f64, ReproError> {
         let mean = |of: fn(Lifetime) -> f64| {
             self.grid.group_mean(group, |source| Ok(of(self.of(source, buffer, Some(policy))?)))
         };
@@ -106,9 +106,9 @@ pub(super) fn metrics(
         metrics.set(format!("levels_over_flat.{key}"), 1.0 / mean(&over_levels).unwrap_or(f64::NAN));
         metrics.set(format!("ts_over_levels.{key}"), mean(&ts_over_levels).unwrap_or(f64::NAN));
         // How far PCM and flash are from lasting equally long, by collection and by trace.
-        let balanced = |group: Group| group != Group::Mse;
+        let balanced = |group: Collection| group != Collection::Mse;
         let apart = |ratio: f64| 100.0 * (ratio.max(1.0 / ratio) - 1.0);
-        let of = |wanted: &dyn Fn(Group) -> bool| -> Vec<f64> {
+        let of = |wanted: &dyn Fn(Collection) -> bool| -> Vec<f64> {
             pcm_over_flash.iter().filter(|(group, _)| wanted(*group)).map(|(_, ratio)| *ratio).collect()
         };
         let distances: Vec<f64> = of(&balanced).into_iter().map(apart).collect();
@@ -118,7 +118,7 @@ pub(super) fn metrics(
             metrics.set(format!("match.{key}{reading}.worst_percent"), most(values));
             metrics.set(format!("match.{key}{reading}.mean_percent"), mean(values).unwrap_or(f64::NAN));
         }
-        metrics.set(format!("pcm_over_flash.{key}.mse.least"), least(&of(&|group| group == Group::Mse)));
+        metrics.set(format!("pcm_over_flash.{key}.mse.least"), least(&of(&|group| group == Collection::Mse)));
         metrics.set(format!("pcm_over_flash.{key}.least"), least(&of(&|_| true)));
     }
     let of_4_80: Vec<f64> = Endurance::ALL

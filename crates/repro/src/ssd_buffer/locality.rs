@@ -1,9 +1,10 @@
 //! Traffic (Table III) and spatial locality (Figures 4 to 6) of the traces.
 
+use deepram_trace::workload::standin::Collection;
+
 use super::characterise::{self, name};
 use super::on_traces;
 use super::sources::{Source, Sources};
-use super::stand_in::Group;
 use crate::chart::{Axis, Bars, Chart, Drawing, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
@@ -98,14 +99,16 @@ fn evaluate(finished: &FinishedRuns<'_>, sources: &[Source]) -> Result<Outcome, 
             finished.metric(&name(source), &format!("spatial.{setting}.{operation}.{class}_percent"))
         };
         for operation in ["read", "write"] {
-            let of = |wanted: &dyn Fn(Group) -> bool| {
+            let of = |wanted: &dyn Fn(Collection) -> bool| {
                 let sources = sources.iter().filter(|source| wanted(source.group()));
                 let values = sources.map(|source| share(source, operation, "random"));
                 Ok::<_, ReproError>(mean(&values.collect::<Result<Vec<_>, _>>()?).unwrap_or(f64::NAN))
             };
             let metric = format!("random.{setting}.{operation}");
             outcome.metrics.set(format!("{metric}.mean_percent"), of(&|_| true)?);
-            outcome.metrics.set(format!("{metric}.without_mse_percent"), of(&|group| group != Group::Mse)?);
+            outcome
+                .metrics
+                .set(format!("{metric}.without_mse_percent"), of(&|group| group != Collection::Mse)?);
             let series = CLASSES.map(|class| {
                 let values = sources.iter().map(|source| share(source, operation, class));
                 Ok(Bars::new(class, values.collect::<Result<_, ReproError>>()?))
@@ -129,7 +132,7 @@ fn evaluate(finished: &FinishedRuns<'_>, sources: &[Source]) -> Result<Outcome, 
         let least = values.collect::<Result<Vec<_>, _>>()?.into_iter().fold(f64::INFINITY, f64::min);
         outcome.metrics.set(format!("random.{setting}.all.least_percent"), least);
         let overlapped = |mse: bool| {
-            let sources = sources.iter().filter(move |source| (source.group() == Group::Mse) == mse);
+            let sources = sources.iter().filter(move |source| (source.group() == Collection::Mse) == mse);
             sources.map(|source| share(source, "write", "overlapped")).collect::<Result<Vec<_>, _>>()
         };
         let most_of_mse = overlapped(true)?.into_iter().fold(0.0, f64::max);

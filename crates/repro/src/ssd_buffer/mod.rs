@@ -4,7 +4,7 @@
 //! | module | contents | paper |
 //! |---|---|---|
 //! | [`claims()`] | the claims | |
-//! | `sources`, `stand_in` | stand-ins for the traces, and recordings in their place | Table III |
+//! | `sources` | stand-ins for the traces (`deepram_trace::workload::standin`), and recordings in their place | Table III |
 //! | `characterise`, `locality`, `temporal` | the characterisation | Table III, Figures 4 to 8 and 10 |
 //! | `table_v` | leakage of the configurations | Table V |
 //! | `replay`, `grid` | simulations of all configurations, policies and endurances | section VI-C |
@@ -26,7 +26,6 @@ mod replay;
 mod response;
 mod sensitivity;
 mod sources;
-mod stand_in;
 mod table_v;
 mod temporal;
 

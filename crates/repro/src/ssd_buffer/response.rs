@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use deepram_media::Registry;
+use deepram_trace::workload::standin::Collection;
 
 use super::energy::conditions;
 use super::grid::{self, Grid, policies};
 use super::on_traces;
 use super::replay::{BASELINE, Endurance, HYBRIDS, Policy, Scheme};
 use super::sources::{GROUPS, Source, Sources, group_key};
-use super::stand_in::Group;
 use crate::chart::{Axis, Bars, Chart, Drawing, Reference, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
@@ -21,13 +21,18 @@ const METRIC: &str = "response.mean_us";
 
 impl Grid<'_> {
     /// Response time of a collection relative to the baseline's: ratio of the means over its traces.
-    pub(super) fn response(&self, group: Group, buffer: &str, policy: Policy) -> Result<f64, ReproError> {
+    pub(super) fn response(
+        &self,
+        group: Collection,
+        buffer: &str,
+        policy: Policy,
+    ) -> Result<f64, ReproError> {
         let ours = self.group_mean(group, |source| self.metric(source, buffer, Some(policy), METRIC))?;
         Ok(ours / self.group_mean(group, |source| self.metric(source, BASELINE, None, METRIC))?)
     }
 
     /// The same as the mean of each trace's ratio.
-    fn response_by_trace(&self, group: Group, buffer: &str, policy: Policy) -> Result<f64, ReproError> {
+    fn response_by_trace(&self, group: Collection, buffer: &str, policy: Policy) -> Result<f64, ReproError> {
         self.group_mean(group, |source| self.relative(source, buffer, policy, METRIC))
     }
 }

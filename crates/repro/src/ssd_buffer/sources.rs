@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deepram_sim::{SimError, requests};
+use deepram_trace::workload::standin::{Collection, PUBLISHED, PublishedTrace, StandIn};
 use deepram_trace::{ObjectPlacement, ReadOptions, Request, TraceReader};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::stand_in::{Group, StandIn, TARGETS, Target};
 use crate::error::ReproError;
 
 /// A recording of a trace that the paper used.
@@ -35,7 +35,7 @@ pub(super) struct Sources {
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     /// The trace, with the figures that the paper publishes.
-    pub(super) target: &'static Target,
+    pub(super) target: &'static PublishedTrace,
     recording: Option<Recording>,
 }
 
@@ -59,14 +59,14 @@ impl Sources {
     /// A recording is not of one of the paper's traces, cannot be read, or is named twice.
     pub(super) fn new(files: &[TraceFile]) -> Result<Self, ReproError> {
         let stand_ins: Vec<Source> =
-            TARGETS.iter().map(|target| Source { target, recording: None }).collect();
+            PUBLISHED.iter().map(|target| Source { target, recording: None }).collect();
         let mut recorded = stand_ins.clone();
         for file in files {
             let source = recorded.iter_mut().find(|source| source.target.trace == file.name);
             let source = source.ok_or_else(|| ReproError::Unknown {
                 what: "trace",
                 name: file.name.clone(),
-                known: TARGETS.iter().map(|target| target.trace).collect::<Vec<_>>().join(", "),
+                known: PUBLISHED.iter().map(|target| target.trace).collect::<Vec<_>>().join(", "),
             })?;
             if source.recording.is_some() {
                 return Err(ReproError::contents(
@@ -138,8 +138,8 @@ impl Source {
     }
 
     /// The collection that the trace belongs to.
-    pub(super) fn group(&self) -> Group {
-        self.target.group
+    pub(super) fn group(&self) -> Collection {
+        self.target.collection
     }
 
     /// Everything that the requests depend on besides the code and the seed.
@@ -164,15 +164,15 @@ impl Source {
 }
 
 /// The collections, in the order of the figures, with their names there.
-pub(super) const GROUPS: [(Group, &str); 3] =
-    [(Group::Msrc, "MSRC"), (Group::Mse, "MSE"), (Group::Financial, "Financial")];
+pub(super) const GROUPS: [(Collection, &str); 3] =
+    [(Collection::Msrc, "MSRC"), (Collection::Mse, "MSE"), (Collection::Financial, "Financial")];
 
 /// Name of a collection in names of metrics.
-pub(super) fn group_key(group: Group) -> &'static str {
+pub(super) fn group_key(group: Collection) -> &'static str {
     match group {
-        Group::Msrc => "msrc",
-        Group::Mse => "mse",
-        Group::Financial => "financial",
+        Collection::Msrc => "msrc",
+        Collection::Mse => "mse",
+        Collection::Financial => "financial",
     }
 }
 

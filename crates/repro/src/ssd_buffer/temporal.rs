@@ -1,9 +1,10 @@
 //! Working sets (Figure 7), stack distances (Figure 8) and the cache that a hit ratio needs (Figure 10).
 
+use deepram_trace::workload::standin::Collection;
+
 use super::characterise::{self, BINS, HIT_RATIOS, READINGS, capacities, name, pages_of_mb};
 use super::on_traces;
 use super::sources::{Source, Sources};
-use super::stand_in::Group;
 use crate::chart::{Axis, Chart, Drawing, Series, Table};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
@@ -37,7 +38,7 @@ fn evaluate_working_set(finished: &FinishedRuns<'_>, sources: &[Source]) -> Resu
         let of = |metric: &str| finished.metric(&name(source), metric);
         let (pages, common) = (of("working_set.pages")?, of("phase.common_percent")?);
         rows.push(vec![source.title(), plain(pages), plain(common)]);
-        if source.group() == Group::Mse {
+        if source.group() == Collection::Mse {
             of_mse = of_mse.min(pages);
         }
         if source.target.trace == SHOWN {

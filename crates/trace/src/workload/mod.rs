@@ -6,7 +6,7 @@
 //! most similar one. [`Workload`] is an iterator over [`Item`]s.
 //!
 //! Block workloads also take the arrival keys ([`ARRIVAL`]): a closed loop without times, a fixed
-//! or uniformly distributed interval, or a Poisson process.
+//! or uniformly distributed interval, or a Poisson process. The stand-ins ([`standin`]) have arrival times of their own.
 
 mod address_streams;
 mod arrival;
@@ -22,6 +22,7 @@ mod metadata;
 mod params;
 mod rng;
 mod spec;
+pub mod standin;
 mod tatp;
 mod tpcb;
 mod tpcc;
@@ -41,13 +42,33 @@ use arrival::Arrival;
 use database::Database;
 use spec::SpecFault;
 
-/// A source of records, which do not have arrival times yet.
+/// The text of a workload for results: with the remark that its requests are synthetic, if it stands in for a recorded
+/// trace.
+///
+/// ```
+/// use deepram_trace::workload::title;
+///
+/// assert_eq!(title("standin-wdev:count=10k"), "standin-wdev:count=10k (synthetic)");
+/// assert_eq!(title("uniform:count=10k"), "uniform:count=10k");
+/// ```
+#[must_use]
+pub fn title(text: &str) -> String {
+    let synthetic = if standin::stands_for(text.trim()).is_some() { " (synthetic)" } else { "" };
+    format!("{text}{synthetic}")
+}
+
+/// A source of records, most without arrival times.
 trait RecordSource: Send {
     /// Returns the next record; `None` at the workload's own end.
     fn next(&mut self) -> Option<Item>;
 
     /// Whether the workload has an end of its own.
     fn ends(&self) -> bool {
+        false
+    }
+
+    /// Whether the requests have arrival times of their own.
+    fn has_times(&self) -> bool {
         false
     }
 
@@ -62,6 +83,8 @@ pub struct Workload {
     spec: Spec,
     stream: Box<dyn RecordSource>,
     arrival: Arrival,
+    /// Whether the stream has arrival times of its own.
+    timed: bool,
     device: u32,
     left: Option<u64>,
 }
@@ -103,12 +126,14 @@ impl Workload {
             "tatp" => Box::new(tatp::Tatp::new(spec, seed)?),
             "pagerank" => Box::new(graph::PageRank::new(spec, seed)?),
             "cc" => Box::new(graph::Components::new(spec, seed)?),
+            name if standin::stands_for(name).is_some() => Box::new(standin::Source::new(spec, seed)?),
             other => return Err(SpecFault::Values(format!("{other} has no generator"))),
         };
         let device = if spec.info().arrival { spec.int("device") } else { 0 };
         let device = u32::try_from(device).map_err(|_| SpecFault::value("device", "a number below 2^32"))?;
         let left = Some(spec.int("count")).filter(|n| *n > 0);
-        Ok(Workload { spec: spec.clone(), stream, arrival, device, left })
+        let timed = stream.has_times();
+        Ok(Workload { spec: spec.clone(), stream, arrival, timed, device, left })
     }
 
     /// Whether the stream ends: after `count` records or at the workload's own end.
@@ -142,7 +167,9 @@ impl Iterator for Workload {
         }
         let mut item = self.stream.next()?;
         if let Item::Block(request) = &mut item {
-            request.time_ps = self.arrival.next();
+            if !self.timed {
+                request.time_ps = self.arrival.next();
+            }
             request.device = self.device;
         }
         Some(item)

@@ -7,4 +7,5 @@ mod metadata;
 mod mutations;
 mod real_traces;
 mod roundtrip;
+mod stand_ins;
 mod workloads;
