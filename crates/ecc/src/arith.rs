@@ -1,0 +1,112 @@
+//! Arithmetic on vectors of field elements. The decoder is generic over it.
+
+use crate::field::Field;
+
+/// Elements that an operation may process at once. Operations on `len` elements read and write as many as `len`
+/// rounded up to a multiple of this number, and one more where they say so.
+pub(crate) const LANES: usize = 4;
+
+/// Coefficients of a polynomial, the leading one first. All beyond the degree are 0.
+pub(crate) type Poly = [u32; 72];
+
+/// Operations on vectors of elements of one field.
+pub(crate) trait Arith: Copy {
+    /// The field.
+    fn field(self) -> &'static Field;
+
+    /// a · b.
+    fn mul(self, a: u32, b: u32) -> u32;
+
+    /// Σ a\[i\] · b\[n − 1 − i\] over slices of one length n, a multiple of [`LANES`].
+    fn convolve(self, a: &[u32], b: &[u32]) -> u32;
+
+    /// sum\[i\] += factor · x\[i\] for i < len.
+    fn add_scaled(self, sum: &mut [u32], factor: u32, x: &[u32], len: usize);
+
+    /// a\[i\] = a\[i + 1\] + a\[0\] · b\[i + 1\] for i < len: a times x modulo a monic b. Reads one element more.
+    fn shift(self, a: &mut [u32], b: &[u32], len: usize);
+
+    /// a\[i\] = b\[0\] · a\[i + 1\] + a\[0\] · b\[i + 1\] for i < len: one step of division without inversion. Reads
+    /// one element more.
+    fn eliminate(self, a: &mut [u32], b: &[u32], len: usize);
+
+    /// squares\[i\] = x\[i\]² for i < len.
+    fn square(self, squares: &mut [u32], x: &[u32], len: usize);
+
+    /// sum\[i\] = Σ factors\[k\] · rows\[k\]\[i\] for i < len.
+    fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize);
+}
+
+/// Arithmetic with tables of logarithms.
+#[derive(Clone, Copy)]
+pub(crate) struct LogArith(pub(crate) &'static Field);
+
+/// Multiplies by one factor.
+#[derive(Clone, Copy)]
+struct Factor {
+    field: &'static Field,
+    log: Option<u32>,
+}
+
+impl Factor {
+    fn new(field: &'static Field, factor: u32) -> Self {
+        Self { field, log: (factor != 0).then(|| field.log(factor)) }
+    }
+
+    fn times(self, x: u32) -> u32 {
+        match self.log {
+            Some(log) if x != 0 => self.field.exp(log + self.field.log(x)),
+            _ => 0,
+        }
+    }
+}
+
+impl Arith for LogArith {
+    fn field(self) -> &'static Field {
+        self.0
+    }
+
+    fn mul(self, a: u32, b: u32) -> u32 {
+        self.0.mul(a, b)
+    }
+
+    fn convolve(self, a: &[u32], b: &[u32]) -> u32 {
+        a.iter().zip(b.iter().rev()).fold(0, |sum, (&a, &b)| sum ^ self.0.mul(a, b))
+    }
+
+    fn add_scaled(self, sum: &mut [u32], factor: u32, x: &[u32], len: usize) {
+        let factor = Factor::new(self.0, factor);
+        for (sum, &x) in sum[..len].iter_mut().zip(x) {
+            *sum ^= factor.times(x);
+        }
+    }
+
+    fn shift(self, a: &mut [u32], b: &[u32], len: usize) {
+        let factor = Factor::new(self.0, a[0]);
+        for i in 0..len {
+            a[i] = a[i + 1] ^ factor.times(b[i + 1]);
+        }
+    }
+
+    fn eliminate(self, a: &mut [u32], b: &[u32], len: usize) {
+        let (of_a, of_b) = (Factor::new(self.0, b[0]), Factor::new(self.0, a[0]));
+        for i in 0..len {
+            a[i] = of_a.times(a[i + 1]) ^ of_b.times(b[i + 1]);
+        }
+    }
+
+    fn square(self, squares: &mut [u32], x: &[u32], len: usize) {
+        for (square, &x) in squares[..len].iter_mut().zip(x) {
+            *square = self.0.square(x);
+        }
+    }
+
+    fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize) {
+        sum.fill(0);
+        for (&factor, row) in factors.iter().zip(rows) {
+            if factor != 0 {
+                self.add_scaled(sum, factor, row, len);
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Integration tests of deepram-ecc.
+
+mod decoding;
