@@ -47,9 +47,6 @@ impl BchBuilder {
             return Err(CodeError::NoData);
         }
         let kernel = kernel.unwrap_or_else(Kernel::best);
-        if !kernel.is_available() {
-            return Err(CodeError::Kernel { kernel });
-        }
         let fits = |m: u32| {
             let parity_bits = m as usize * t;
             data_len.checked_mul(8).is_some_and(|bits| bits < (1 << m) - parity_bits.min(1 << m))
@@ -72,9 +69,9 @@ impl BchBuilder {
             field,
             kernel,
             parity_bits: generator.degree,
-            encoder: Encoder::new(kernel, &generator, data_len),
+            encoder: Encoder::new(kernel, &generator, data_len).ok_or(CodeError::Kernel { kernel })?,
             syndromes: SyndromeRows::new(field, t, generator.degree),
-            decoder: Decoder::new(kernel, field),
+            decoder: Decoder::new(kernel, field).ok_or(CodeError::Kernel { kernel })?,
         })
     }
 }

@@ -8,7 +8,24 @@ use crate::generator::Generator;
 use crate::locator::locator;
 use crate::roots::{Roots, roots};
 
+#[allow(unsafe_code)]
+mod fold;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[allow(unsafe_code)]
+mod products;
 mod tables;
+
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+#[path = "aarch64.rs"]
+mod clmul;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "other.rs"]
+mod clmul;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+#[path = "x86_64.rs"]
+mod clmul;
 
 /// Largest parity of a code, in words of 64 bits: m = 16 and t = 64.
 pub(crate) const MAX_WORDS: usize = 16;
@@ -23,11 +40,18 @@ pub enum Kernel {
     Portable,
     /// Tables of 8 bits of the data: 16 KiB for each 64 bits of parity.
     Table,
+    /// Carry-less multiplication of 64-bit words: PCLMULQDQ of x86-64, PMULL of AArch64.
+    Clmul,
+    /// Two carry-less multiplications at once: VPCLMULQDQ of x86-64 with AVX2.
+    Clmul256,
+    /// Four carry-less multiplications at once: VPCLMULQDQ of x86-64 with AVX-512.
+    Clmul512,
 }
 
 impl Kernel {
     /// Every kernel, from the slowest on most processors to the fastest.
-    pub const ALL: [Self; 2] = [Self::Portable, Self::Table];
+    pub const ALL: [Self; 5] =
+        [Self::Portable, Self::Table, Self::Clmul, Self::Clmul256, Self::Clmul512];
 
     /// The kernels that this processor can run.
     pub fn available() -> impl Iterator<Item = Self> {
@@ -45,6 +69,7 @@ impl Kernel {
     pub fn is_available(self) -> bool {
         match self {
             Self::Portable | Self::Table => true,
+            Self::Clmul | Self::Clmul256 | Self::Clmul512 => clmul::is_available(self),
         }
     }
 
@@ -54,6 +79,9 @@ impl Kernel {
         match self {
             Self::Portable => "portable",
             Self::Table => "table",
+            Self::Clmul => "clmul",
+            Self::Clmul256 => "clmul-256",
+            Self::Clmul512 => "clmul-512",
         }
     }
 }
@@ -69,14 +97,19 @@ impl fmt::Display for Kernel {
 pub(crate) enum Encoder {
     Nibbles(tables::TableEncoder<4, 256>),
     Bytes(tables::TableEncoder<8, 2048>),
+    Fold(clmul::FoldEncoder),
 }
 
 impl Encoder {
-    pub(crate) fn new(kernel: Kernel, generator: &Generator, _data_len: usize) -> Self {
-        match kernel {
+    /// `None` if the processor lacks the kernel's instructions. `data_len` is the length of the longest data, bytes.
+    pub(crate) fn new(kernel: Kernel, generator: &Generator, data_len: usize) -> Option<Self> {
+        Some(match kernel {
             Kernel::Portable => Self::Nibbles(tables::TableEncoder::new(generator)),
             Kernel::Table => Self::Bytes(tables::TableEncoder::new(generator)),
-        }
+            Kernel::Clmul | Kernel::Clmul256 | Kernel::Clmul512 => {
+                Self::Fold(clmul::FoldEncoder::new(kernel, fold::FoldTable::new(generator, data_len))?)
+            }
+        })
     }
 
     /// The parity of the data.
@@ -84,6 +117,7 @@ impl Encoder {
         match self {
             Self::Nibbles(tables) => tables.parity(data),
             Self::Bytes(tables) => tables.parity(data),
+            Self::Fold(fold) => fold.parity(data),
         }
     }
 }
@@ -92,19 +126,25 @@ impl Encoder {
 #[derive(Debug)]
 pub(crate) enum Decoder {
     Logarithms(&'static Field),
+    Products(clmul::ProductDecoder),
 }
 
 impl Decoder {
-    pub(crate) fn new(kernel: Kernel, field: &'static Field) -> Self {
-        match kernel {
+    /// `None` if the processor lacks the kernel's instructions.
+    pub(crate) fn new(kernel: Kernel, field: &'static Field) -> Option<Self> {
+        Some(match kernel {
             Kernel::Portable | Kernel::Table => Self::Logarithms(field),
-        }
+            Kernel::Clmul | Kernel::Clmul256 | Kernel::Clmul512 => {
+                Self::Products(clmul::ProductDecoder::new(kernel, field)?)
+            }
+        })
     }
 
     /// α^p for each wrong power p of x, from the odd syndromes. `None` if more than t bits are wrong.
     pub(crate) fn roots(&self, odd: &[u16]) -> Option<Roots> {
         match self {
             Self::Logarithms(field) => find(LogArith(field), odd),
+            Self::Products(products) => products.roots(odd),
         }
     }
 }

@@ -1,0 +1,232 @@
+//! Field arithmetic by carry-less multiplication. Elements are in lanes of 32 bits, so that a product of two elements,
+//! of 31 bits at most, has room, and one multiplication of a word by an element gives two products. Sums of products
+//! are reduced once.
+
+use crate::arith::{Arith, LANES};
+use crate::field::Field;
+
+/// A register of four lanes of 32 bits, and the operations that a kernel needs. Even is the pair of lanes 0 and 1, odd
+/// that of lanes 2 and 3.
+pub(super) trait Quad: Copy {
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn zero() -> Self;
+
+    /// One lane; the others are 0.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn single(value: u32) -> Self;
+
+    /// # Safety
+    /// The processor has the instructions of this type, and `from` is the address of four readable values.
+    unsafe fn load(from: *const u32) -> Self;
+
+    /// # Safety
+    /// The processor has the instructions of this type, and `to` is the address of four writable values.
+    unsafe fn store(self, to: *mut u32);
+
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn add(self, other: Self) -> Self;
+
+    /// Divides each lane by x^bits.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn shift_right(self, bits: u32) -> Self;
+
+    /// The even pair times the even pair of `other`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn even_by_even(self, other: Self) -> Self;
+
+    /// The odd pair times the even pair of `other`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn odd_by_even(self, other: Self) -> Self;
+
+    /// The odd pair times the odd pair of `other`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn odd_by_odd(self, other: Self) -> Self;
+
+    /// The even pair of `self`, then the even pair of `odd`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn join(self, odd: Self) -> Self;
+
+    /// Lanes 0 and 2 of `self`, then lanes 0 and 2 of `other`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn every_second(self, other: Self) -> Self;
+
+    /// Lane 1.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn second(self) -> u32;
+}
+
+/// Arithmetic with the instructions of `Q`.
+#[derive(Clone, Copy)]
+pub(super) struct ProductArith<Q> {
+    field: &'static Field,
+    barrett: Q,
+    polynomial: Q,
+}
+
+/// Two products of pairs by an element: one register for the even pair, one for the odd pair.
+#[derive(Clone, Copy)]
+struct Products<Q>(Q, Q);
+
+impl<Q: Quad> ProductArith<Q> {
+    /// # Safety
+    /// The processor has the instructions of `Q`, for as long as the value is used.
+    #[inline(always)]
+    pub(super) unsafe fn new(field: &'static Field) -> Self {
+        // SAFETY: as for this function.
+        unsafe { Self { field, barrett: Q::single(field.barrett), polynomial: Q::single(field.polynomial) } }
+    }
+
+    /// Four lanes times an element, not reduced.
+    #[inline(always)]
+    fn products(x: Q, factor: Q) -> Products<Q> {
+        // SAFETY: `new` requires the instructions.
+        unsafe { Products(x.even_by_even(factor), x.odd_by_even(factor)) }
+    }
+
+    /// Sums of products modulo the field's polynomial (Barrett).
+    #[inline(always)]
+    fn reduce(self, sums: Products<Q>) -> Q {
+        // SAFETY: `new` requires the instructions.
+        unsafe { self.reduce_joined(sums.0.join(sums.1)) }
+    }
+
+    #[inline(always)]
+    fn reduce_joined(self, sums: Q) -> Q {
+        // SAFETY: `new` requires the instructions.
+        unsafe {
+            let above = sums.shift_right(self.field.m);
+            let Products(even, odd) = Self::products(above, self.barrett);
+            let quotients = even.join(odd).shift_right(self.field.m);
+            let Products(even, odd) = Self::products(quotients, self.polynomial);
+            sums.add(even.join(odd))
+        }
+    }
+
+    /// Four values from `from` on.
+    #[inline(always)]
+    fn load(values: &[u32], from: usize) -> Q {
+        let values = &values[from..from + LANES];
+        // SAFETY: the slice has four values; `new` requires the instructions.
+        unsafe { Q::load(values.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, values: &mut [u32], from: usize, value: Q) {
+        let values = &mut values[from..from + LANES];
+        // SAFETY: the slice has four values; `new` requires the instructions.
+        unsafe { value.store(values.as_mut_ptr()) }
+    }
+
+    #[inline(always)]
+    fn single(value: u32) -> Q {
+        // SAFETY: `new` requires the instructions.
+        unsafe { Q::single(value) }
+    }
+
+    #[inline(always)]
+    fn sum(a: Q, b: Q) -> Q {
+        // SAFETY: `new` requires the instructions.
+        unsafe { a.add(b) }
+    }
+}
+
+impl<Q: Quad> Arith for ProductArith<Q> {
+    #[inline(always)]
+    fn field(self) -> &'static Field {
+        self.field
+    }
+
+    #[inline(always)]
+    fn mul(self, a: u32, b: u32) -> u32 {
+        self.field.mul(a, b)
+    }
+
+    #[inline(always)]
+    fn convolve(self, a: &[u32], b: &[u32]) -> u32 {
+        // The middle coefficient of (a0 + a1·x^32)·(b0 + b1·x^32) is a0·b1 + a1·b0; the outer products have no bits
+        // there.
+        // SAFETY: `new` requires the instructions.
+        unsafe {
+            let mut sum = Q::zero();
+            for from in (0..a.len()).step_by(LANES) {
+                let (a, b) = (Self::load(a, from), Self::load(b, b.len() - LANES - from));
+                sum = sum.add(b.odd_by_even(a)).add(a.odd_by_even(b));
+            }
+            let middle = sum.second();
+            let mut reduced = [0; LANES];
+            self.store(&mut reduced, 0, self.reduce_joined(Q::single(middle)));
+            reduced[0]
+        }
+    }
+
+    #[inline(always)]
+    fn add_scaled(self, sum: &mut [u32], factor: u32, x: &[u32], len: usize) {
+        let factor = Self::single(factor);
+        for from in (0..len).step_by(LANES) {
+            let scaled = self.reduce(Self::products(Self::load(x, from), factor));
+            self.store(sum, from, Self::sum(Self::load(sum, from), scaled));
+        }
+    }
+
+    #[inline(always)]
+    fn shift(self, a: &mut [u32], b: &[u32], len: usize) {
+        let factor = Self::single(a[0]);
+        for from in (0..len).step_by(LANES) {
+            let scaled = self.reduce(Self::products(Self::load(b, from + 1), factor));
+            self.store(a, from, Self::sum(Self::load(a, from + 1), scaled));
+        }
+    }
+
+    #[inline(always)]
+    fn eliminate(self, a: &mut [u32], b: &[u32], len: usize) {
+        let (of_a, of_b) = (Self::single(b[0]), Self::single(a[0]));
+        for from in (0..len).step_by(LANES) {
+            let Products(even_a, odd_a) = Self::products(Self::load(a, from + 1), of_a);
+            let Products(even_b, odd_b) = Self::products(Self::load(b, from + 1), of_b);
+            let sums = Products(Self::sum(even_a, even_b), Self::sum(odd_a, odd_b));
+            self.store(a, from, self.reduce(sums));
+        }
+    }
+
+    #[inline(always)]
+    fn square(self, squares: &mut [u32], x: &[u32], len: usize) {
+        for from in (0..len).step_by(LANES) {
+            let x = Self::load(x, from);
+            // The mixed products of a pair's square cancel.
+            // SAFETY: `new` requires the instructions.
+            let spread = unsafe { x.even_by_even(x).every_second(x.odd_by_odd(x)) };
+            self.store(squares, from, self.reduce_joined(spread));
+        }
+    }
+
+    #[inline(always)]
+    fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize) {
+        for from in (0..len).step_by(LANES) {
+            let zero = Self::single(0);
+            let mut sums = Products(zero, zero);
+            for (&factor, row) in factors.iter().zip(rows) {
+                let Products(even, odd) = Self::products(Self::load(row, from), Self::single(factor));
+                sums = Products(Self::sum(sums.0, even), Self::sum(sums.1, odd));
+            }
+            self.store(sum, from, self.reduce(sums));
+        }
+    }
+}
