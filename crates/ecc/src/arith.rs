@@ -26,9 +26,19 @@ pub(crate) trait Arith: Copy {
     /// a\[i\] = a\[i + 1\] + a\[0\] · b\[i + 1\] for i < len: a times x modulo a monic b. Reads one element more.
     fn shift(self, a: &mut [u32], b: &[u32], len: usize);
 
+    /// [`shift`](Self::shift) twice. Reads two elements more.
+    fn shift_twice(self, a: &mut [u32], b: &[u32], len: usize);
+
     /// a\[i\] = b\[0\] · a\[i + 1\] + a\[0\] · b\[i + 1\] for i < len: one step of division without inversion. Reads
     /// one element more.
     fn eliminate(self, a: &mut [u32], b: &[u32], len: usize);
+
+    /// [`eliminate`](Self::eliminate) twice, with `len + 1` and `len` elements. Reads two elements more.
+    fn eliminate_twice(self, a: &mut [u32], b: &[u32], len: usize);
+
+    /// Long division by a monic divisor: the first `steps` elements become the quotient, the next `degree` the
+    /// remainder, leading coefficients first.
+    fn divide(self, a: &mut [u32], steps: usize, divisor: &[u32], degree: usize);
 
     /// squares\[i\] = x\[i\]² for i < len.
     fn square(self, squares: &mut [u32], x: &[u32], len: usize);
@@ -92,6 +102,30 @@ impl Arith for LogArith {
         let (of_a, of_b) = (Factor::new(self.0, b[0]), Factor::new(self.0, a[0]));
         for i in 0..len {
             a[i] = of_a.times(a[i + 1]) ^ of_b.times(b[i + 1]);
+        }
+    }
+
+    fn shift_twice(self, a: &mut [u32], b: &[u32], len: usize) {
+        let first = Factor::new(self.0, a[0]);
+        let second = Factor::new(self.0, a[1] ^ first.times(b[1]));
+        for i in 0..len {
+            a[i] = a[i + 2] ^ first.times(b[i + 2]) ^ second.times(b[i + 1]);
+        }
+    }
+
+    fn eliminate_twice(self, a: &mut [u32], b: &[u32], len: usize) {
+        let of_a = Factor::new(self.0, self.0.square(b[0]));
+        let of_b = Factor::new(self.0, self.0.mul(a[0], b[0]));
+        let of_shifted = Factor::new(self.0, self.0.mul(b[0], a[1]) ^ self.0.mul(a[0], b[1]));
+        for i in 0..len {
+            a[i] = of_a.times(a[i + 2]) ^ of_b.times(b[i + 2]) ^ of_shifted.times(b[i + 1]);
+        }
+    }
+
+    fn divide(self, a: &mut [u32], steps: usize, divisor: &[u32], degree: usize) {
+        for step in 0..steps {
+            let leading = a[step];
+            self.add_scaled(&mut a[step + 1..], leading, &divisor[1..], degree);
         }
     }
 

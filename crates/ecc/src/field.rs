@@ -27,6 +27,8 @@ pub(crate) struct Field {
     /// Pivots of the linear map y ↦ y² + y: an image, and a y that has this image. The leading bits of the images
     /// differ and decrease.
     halves: Vec<(u32, u32)>,
+    /// For each c a z with z³ + z = c, or 0.
+    cubes: Box<[u16]>,
     /// Row k holds (α^k)^(2^i) for i below m: the coefficients of the trace of α^k·x as a polynomial of x.
     pub(crate) traces: Vec<[u32; 16]>,
 }
@@ -61,9 +63,15 @@ impl Field {
             exp,
             log,
             halves: Vec::new(),
+            cubes: Box::new([]),
             traces: Vec::new(),
         };
         field.halves = field.pivots();
+        field.cubes = vec![0; order as usize + 1].into_boxed_slice();
+        for z in 1..=order {
+            let c = field.mul(field.square(z), z) ^ z;
+            field.cubes[c as usize] = z as u16;
+        }
         field.traces = (0..m)
             .map(|k| {
                 let mut row = [0; 16];
@@ -130,6 +138,35 @@ impl Field {
         }
         (c == 0).then_some(y)
     }
+
+    /// a / b, for a b other than 0.
+    pub(crate) fn divide(&self, a: u32, b: u32) -> u32 {
+        if a == 0 { 0 } else { self.exp(self.log(a) + self.order - self.log(b)) }
+    }
+
+    /// The square root of a.
+    pub(crate) fn square_root(&self, a: u32) -> u32 {
+        if a == 0 {
+            return 0;
+        }
+        let log = self.log(a);
+        self.exp(if log % 2 == 0 { log / 2 } else { (log + self.order) / 2 })
+    }
+
+    /// A y with y³ + a·y + b = 0, for a b other than 0. `None` if there is none, or if a is 0 and there are fewer than
+    /// three.
+    pub(crate) fn solve_cubic(&self, a: u32, b: u32) -> Option<u32> {
+        if a == 0 {
+            let log = self.log(b);
+            return (self.order % 3 == 0 && log % 3 == 0).then(|| self.exp(log / 3));
+        }
+        // y = √a·z gives z³ + z = b / (a·√a).
+        let root = self.square_root(a);
+        match u32::from(self.cubes[self.divide(b, self.mul(a, root)) as usize]) {
+            0 => None,
+            z => Some(self.mul(root, z)),
+        }
+    }
 }
 
 /// floor(x^2m / polynomial).
@@ -192,6 +229,37 @@ mod tests {
                 if let Some(y) = solution {
                     assert_eq!(field.square(y) ^ y, c, "m {m}: {c}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cubic_has_a_solution_where_some_element_solves_it() {
+        for m in [5, 6, 9, 10] {
+            let field = Field::of_degree(m);
+            for a in (0..=field.order).step_by(7) {
+                let mut solutions = vec![0; field.order as usize + 1];
+                for y in 0..=field.order {
+                    solutions[(field.mul(field.square(y), y) ^ field.mul(a, y)) as usize] += 1;
+                }
+                for b in 1..=field.order {
+                    match field.solve_cubic(a, b) {
+                        Some(y) => assert_eq!(field.mul(field.square(y), y) ^ field.mul(a, y), b, "m {m}: {a}"),
+                        None if a == 0 => assert!(solutions[b as usize] < 3, "m {m}: {b}"),
+                        None => assert_eq!(solutions[b as usize], 0, "m {m}: {a}, {b}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn square_roots_and_quotients_invert() {
+        for m in DEGREES {
+            let field = Field::of_degree(m);
+            for a in 0..=field.order {
+                assert_eq!(field.square(field.square_root(a)), a, "m {m}: √{a}");
+                assert_eq!(field.mul(field.divide(a, 3), 3), a, "m {m}: {a} / 3");
             }
         }
     }

@@ -13,6 +13,7 @@
 
 mod arith;
 mod bch;
+mod closed_form;
 mod error;
 mod field;
 mod generator;

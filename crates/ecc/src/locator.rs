@@ -31,7 +31,8 @@ pub(crate) fn locator<A: Arith>(arith: A, odd: &[u16]) -> Option<(Poly, usize)> 
         known = last + 1;
     }
 
-    let (mut locator, mut previous): (Poly, Poly) = ([0; 72], [0; 72]);
+    let (mut first, mut second, mut third): (Poly, Poly, Poly) = ([0; 72], [0; 72], [0; 72]);
+    let (mut locator, mut previous, mut spare) = (&mut first, &mut second, &mut third);
     (locator[0], previous[0]) = (1, 1);
     let (mut degree, mut previous_degree) = (0_usize, 0);
     // The step of the last change of degree, and the inverse of its discrepancy.
@@ -50,13 +51,14 @@ pub(crate) fn locator<A: Arith>(arith: A, odd: &[u16]) -> Option<(Poly, usize)> 
             if next_degree > t {
                 return None;
             }
-            let kept = locator;
-            arith.add_scaled(&mut locator[shift..], factor, &previous, previous_degree + 1);
-            (previous, previous_degree, degree) = (kept, degree, next_degree);
+            spare.copy_from_slice(locator);
+            arith.add_scaled(&mut spare[shift..], factor, previous, previous_degree + 1);
+            (locator, previous, spare) = (spare, locator, previous);
+            (previous_degree, degree) = (degree, next_degree);
             (changed, inverse) = (step, arith.field().invert(discrepancy));
         } else {
-            arith.add_scaled(&mut locator[shift..], factor, &previous, previous_degree + 1);
+            arith.add_scaled(&mut locator[shift..], factor, previous, previous_degree + 1);
         }
     }
-    (locator[degree] != 0).then_some((locator, degree))
+    (locator[degree] != 0).then_some((*locator, degree))
 }

@@ -4,7 +4,7 @@
 use crate::field::Field;
 use crate::kernel::Parity;
 
-/// Syndromes that one row adds at once.
+/// Syndromes in a block: as many values of 16 bits as fit into a `u128`.
 const BLOCK: usize = 8;
 
 /// The syndromes of each bit of a parity.
@@ -13,17 +13,18 @@ pub(crate) struct SyndromeRows {
     t: usize,
     blocks: usize,
     /// Row i has the values α^(p·(2k+1)), where p is the power of x of bit i of an aligned parity; zeros from k = t.
-    rows: Vec<[u16; BLOCK]>,
+    rows: Vec<u128>,
 }
 
 impl SyndromeRows {
     pub(crate) fn new(field: &Field, t: usize, degree: usize) -> Self {
         let blocks = t.div_ceil(BLOCK);
-        let mut rows = vec![[0; BLOCK]; degree * blocks];
+        let mut rows = vec![0; degree * blocks];
         for (i, row) in rows.chunks_exact_mut(blocks).enumerate() {
             let power = (degree - 1 - i) as u64;
-            for (k, value) in row.as_flattened_mut()[..t].iter_mut().enumerate() {
-                *value = field.exp((power * (2 * k as u64 + 1) % u64::from(field.order)) as u32) as u16;
+            for k in 0..t {
+                let value = field.exp((power * (2 * k as u64 + 1) % u64::from(field.order)) as u32);
+                row[k / BLOCK] |= u128::from(value) << (16 * (k % BLOCK));
             }
         }
         Self { t, blocks, rows }
@@ -45,19 +46,19 @@ impl SyndromeRows {
 
     fn sum<const BLOCKS: usize>(&self, difference: &Parity, syndromes: &mut [u16; 64]) {
         let (rows, _) = self.rows.as_chunks::<BLOCKS>();
-        let mut sums = [[0; BLOCK]; BLOCKS];
+        let mut sums = [0_u128; BLOCKS];
         for (number, &word) in difference.iter().enumerate() {
             let mut left = word;
             while left != 0 {
                 let from_top = left.leading_zeros() as usize;
                 left ^= 1 << (63 - from_top);
                 for (sum, block) in sums.iter_mut().zip(&rows[64 * number + from_top]) {
-                    for (sum, value) in sum.iter_mut().zip(block) {
-                        *sum ^= value;
-                    }
+                    *sum ^= block;
                 }
             }
         }
-        syndromes[..self.t].copy_from_slice(&sums.as_flattened()[..self.t]);
+        for (k, syndrome) in syndromes[..self.t].iter_mut().enumerate() {
+            *syndrome = (sums[k / BLOCK] >> (16 * (k % BLOCK))) as u16;
+        }
     }
 }

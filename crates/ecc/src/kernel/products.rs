@@ -85,6 +85,14 @@ pub(super) struct ProductArith<Q> {
 #[derive(Clone, Copy)]
 struct Products<Q>(Q, Q);
 
+impl<Q: Quad> Products<Q> {
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        // SAFETY: `ProductArith::new` requires the instructions.
+        unsafe { Self(self.0.add(other.0), self.1.add(other.1)) }
+    }
+}
+
 impl<Q: Quad> ProductArith<Q> {
     /// # Safety
     /// The processor has the instructions of `Q`, for as long as the value is used.
@@ -117,6 +125,23 @@ impl<Q: Quad> ProductArith<Q> {
             let quotients = even.join(odd).shift_right(self.field.m);
             let Products(even, odd) = Self::products(quotients, self.polynomial);
             sums.add(even.join(odd))
+        }
+    }
+
+    /// a · b + c · d for elements, as a factor.
+    #[inline(always)]
+    fn scalar(self, a: Q, b: Q, c: Q, d: Q) -> Q {
+        // SAFETY: `new` requires the instructions.
+        unsafe { self.reduce_single(a.even_by_even(b).add(c.even_by_even(d))) }
+    }
+
+    /// Reduces lane 0; the others are 0.
+    #[inline(always)]
+    fn reduce_single(self, sum: Q) -> Q {
+        // SAFETY: `new` requires the instructions.
+        unsafe {
+            let quotient = sum.shift_right(self.field.m).even_by_even(self.barrett).shift_right(self.field.m);
+            sum.add(quotient.even_by_even(self.polynomial))
         }
     }
 
@@ -199,10 +224,53 @@ impl<Q: Quad> Arith for ProductArith<Q> {
     fn eliminate(self, a: &mut [u32], b: &[u32], len: usize) {
         let (of_a, of_b) = (Self::single(b[0]), Self::single(a[0]));
         for from in (0..len).step_by(LANES) {
-            let Products(even_a, odd_a) = Self::products(Self::load(a, from + 1), of_a);
-            let Products(even_b, odd_b) = Self::products(Self::load(b, from + 1), of_b);
-            let sums = Products(Self::sum(even_a, even_b), Self::sum(odd_a, odd_b));
+            let sums = Self::products(Self::load(a, from + 1), of_a)
+                .plus(Self::products(Self::load(b, from + 1), of_b));
             self.store(a, from, self.reduce(sums));
+        }
+    }
+
+    #[inline(always)]
+    fn shift_twice(self, a: &mut [u32], b: &[u32], len: usize) {
+        let first = Self::single(a[0]);
+        let one = Self::single(1);
+        let second = self.scalar(first, Self::single(b[1]), one, Self::single(a[1]));
+        for from in (0..len).step_by(LANES) {
+            let one_off = Self::products(Self::load(b, from + 1), second);
+            let two_off = Self::products(Self::load(b, from + 2), first);
+            let scaled = self.reduce(one_off.plus(two_off));
+            self.store(a, from, Self::sum(Self::load(a, from + 2), scaled));
+        }
+    }
+
+    #[inline(always)]
+    fn eliminate_twice(self, a: &mut [u32], b: &[u32], len: usize) {
+        let zero = Self::single(0);
+        let (a0, a1, b0, b1) = (Self::single(a[0]), Self::single(a[1]), Self::single(b[0]), Self::single(b[1]));
+        let (of_a, of_b) = (self.scalar(b0, b0, zero, zero), self.scalar(a0, b0, zero, zero));
+        let of_shifted = self.scalar(b0, a1, a0, b1);
+        for from in (0..len).step_by(LANES) {
+            let sums = Self::products(Self::load(a, from + 2), of_a)
+                .plus(Self::products(Self::load(b, from + 2), of_b))
+                .plus(Self::products(Self::load(b, from + 1), of_shifted));
+            self.store(a, from, self.reduce(sums));
+        }
+    }
+
+    #[inline(always)]
+    fn divide(self, a: &mut [u32], steps: usize, divisor: &[u32], degree: usize) {
+        // Elements are sums of products until they lead.
+        for step in 0..steps {
+            let leading = self.reduce_single(Self::single(a[step]));
+            for from in (0..degree).step_by(LANES) {
+                let Products(even, odd) = Self::products(Self::load(divisor, from + 1), leading);
+                // SAFETY: `new` requires the instructions.
+                let scaled = unsafe { even.join(odd) };
+                self.store(a, step + 1 + from, Self::sum(Self::load(a, step + 1 + from), scaled));
+            }
+        }
+        for from in (0..steps + degree).step_by(LANES) {
+            self.store(a, from, self.reduce_joined(Self::load(a, from)));
         }
     }
 
@@ -223,8 +291,7 @@ impl<Q: Quad> Arith for ProductArith<Q> {
             let zero = Self::single(0);
             let mut sums = Products(zero, zero);
             for (&factor, row) in factors.iter().zip(rows) {
-                let Products(even, odd) = Self::products(Self::load(row, from), Self::single(factor));
-                sums = Products(Self::sum(sums.0, even), Self::sum(sums.1, odd));
+                sums = sums.plus(Self::products(Self::load(row, from), Self::single(factor)));
             }
             self.store(sum, from, self.reduce(sums));
         }
