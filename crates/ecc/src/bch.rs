@@ -137,6 +137,12 @@ impl Bch {
         self.field.m
     }
 
+    /// The primitive polynomial of the field: bit i is the coefficient of x^i.
+    #[must_use]
+    pub fn polynomial(&self) -> u32 {
+        self.field.polynomial
+    }
+
     /// Length of the data, bytes.
     #[must_use]
     pub fn data_len(&self) -> usize {

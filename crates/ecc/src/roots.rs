@@ -78,7 +78,7 @@ fn split<A: Arith, const ROW: usize, const HALF: usize>(
     let mut factor = *whole;
     let mut factor_degree = degree;
     let mut next_trace = 0;
-    let (mut first, mut second, mut rest): (Poly, Poly, Poly) = ([0; 72], [0; 72], [0; 72]);
+    let (mut second, mut rest): (Poly, Poly) = ([0; 72], [0; 72]);
     loop {
         while factor_degree > LARGEST_DEGREE {
             // Different roots differ in some trace, so a factor with several roots is split before the traces end.
@@ -100,7 +100,7 @@ fn split<A: Arith, const ROW: usize, const HALF: usize>(
             if trace_degree == 0 {
                 continue;
             }
-            first = factor;
+            let mut first = factor;
             let (divisor, divisor_degree) =
                 greatest_common_divisor(arith, &mut first, factor_degree, &mut second, trace_degree)?;
             if divisor_degree >= factor_degree {
