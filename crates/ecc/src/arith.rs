@@ -43,6 +43,19 @@ pub(crate) trait Arith: Copy {
     /// squares\[i\] = x\[i\]² for i < len.
     fn square(self, squares: &mut [u32], x: &[u32], len: usize);
 
+    /// a\[i\] = a\[i\] · b\[i\] for i < len.
+    fn multiply_each(self, a: &mut [u32], b: &[u32], len: usize);
+
+    /// The square of a polynomial below the degree `degree`, modulo one of this degree. Row i is x^(2·(degree − 1 − i))
+    /// modulo the same polynomial, for the `degree / 2` powers that reach the degree.
+    fn square_modulo<const ROW: usize>(
+        self,
+        square: &mut [u32; ROW],
+        x: &[u32; ROW],
+        rows: &[[u32; ROW]],
+        degree: usize,
+    );
+
     /// sum\[i\] = Σ factors\[k\] · rows\[k\]\[i\] for i < len.
     fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize);
 }
@@ -132,6 +145,28 @@ impl Arith for LogArith {
     fn square(self, squares: &mut [u32], x: &[u32], len: usize) {
         for (square, &x) in squares[..len].iter_mut().zip(x) {
             *square = self.0.square(x);
+        }
+    }
+
+    fn multiply_each(self, a: &mut [u32], b: &[u32], len: usize) {
+        for (a, &b) in a[..len].iter_mut().zip(b) {
+            *a = self.0.mul(*a, b);
+        }
+    }
+
+    fn square_modulo<const ROW: usize>(
+        self,
+        square: &mut [u32; ROW],
+        x: &[u32; ROW],
+        rows: &[[u32; ROW]],
+        degree: usize,
+    ) {
+        let mut squares = [0; ROW];
+        self.square(&mut squares, x, degree);
+        let reduced = degree / 2;
+        self.combine(square, &squares[..reduced], &rows[..reduced], degree);
+        for i in reduced..degree {
+            square[2 * i + 1 - degree] ^= squares[i];
         }
     }
 

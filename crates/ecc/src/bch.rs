@@ -4,7 +4,8 @@ use crate::error::{CodeError, DecodeError, LengthError};
 use crate::field::{DEGREES, Field};
 use crate::generator::Generator;
 use crate::kernel::{Decoder, Encoder, Kernel, Parity};
-use crate::syndrome::SyndromeRows;
+use crate::roots::Roots;
+use crate::syndrome::SyndromeTable;
 
 /// The largest number of correctable bits.
 pub(crate) const MAX_T: usize = 64;
@@ -70,7 +71,7 @@ impl BchBuilder {
             kernel,
             parity_bits: generator.degree,
             encoder: Encoder::new(kernel, &generator, data_len).ok_or(CodeError::Kernel { kernel })?,
-            syndromes: SyndromeRows::new(field, t, generator.degree),
+            syndromes: SyndromeTable::new(field, t, generator.degree),
             decoder: Decoder::new(kernel, field).ok_or(CodeError::Kernel { kernel })?,
         })
     }
@@ -104,7 +105,7 @@ pub struct Bch {
     kernel: Kernel,
     parity_bits: usize,
     encoder: Encoder,
-    syndromes: SyndromeRows,
+    syndromes: SyndromeTable,
     decoder: Decoder,
 }
 
@@ -239,9 +240,10 @@ impl Bch {
         if difference == Parity::default() {
             return true;
         }
-        let mut odd = [0; MAX_T];
-        self.syndromes.odd(&difference, &mut odd);
-        let Some(roots) = self.decoder.roots(&odd[..self.t]) else { return false };
+        let mut roots = Roots::default();
+        if !self.decoder.roots(&self.syndromes, &difference, &mut roots) {
+            return false;
+        }
         let bits = 8 * data.len() + self.parity_bits;
         for &root in roots.as_slice() {
             // A root beyond the shortened code is an error in bits that are not stored.

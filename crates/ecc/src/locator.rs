@@ -1,6 +1,7 @@
 //! The error locator: the polynomial whose roots are the inverses of α^p, where p are the powers of x that are wrong.
 
 use crate::arith::{Arith, LANES, Poly};
+use crate::syndrome::OddSyndromes;
 
 /// Zeros before S0 = 1, which is at the next index; the sums of Berlekamp and Massey read them.
 const BEFORE: usize = 8;
@@ -9,12 +10,11 @@ const BEFORE: usize = 8;
 ///
 /// Massey's algorithm for binary codes: in every second step the discrepancy is 0, so these steps are left out.
 #[inline(always)]
-pub(crate) fn locator<A: Arith>(arith: A, odd: &[u16]) -> Option<(Poly, usize)> {
-    let t = odd.len();
+pub(crate) fn locator<A: Arith>(arith: A, odd: &OddSyndromes, t: usize) -> Option<(Poly, usize)> {
     // syndromes[BEFORE + i] is the syndrome S_i.
     let mut syndromes = [0; BEFORE + 2 * 64 + LANES];
-    for (k, &syndrome) in odd.iter().enumerate() {
-        syndromes[BEFORE + 2 * k + 1] = u32::from(syndrome);
+    for (k, &syndrome) in odd[..t].iter().enumerate() {
+        syndromes[BEFORE + 2 * k + 1] = syndrome;
     }
     let mut halves = [0; 64 + LANES];
     let mut squares = [0; 64 + LANES];

@@ -32,21 +32,20 @@ impl Roots {
     }
 }
 
-/// The roots of a monic polynomial of degree 1 to 64, the leading coefficient first. `None` if it has fewer different
-/// roots in the field than its degree, or the root 0.
+/// Replaces `roots` by the roots of a monic polynomial of degree 1 to 64, the leading coefficient first. `None` if it has
+/// fewer different roots in the field than its degree, or the root 0.
 #[inline(always)]
-pub(crate) fn roots<A: Arith>(arith: A, polynomial: &Poly, degree: usize) -> Option<Roots> {
-    let mut roots = Roots::default();
+pub(crate) fn roots<A: Arith>(arith: A, polynomial: &Poly, degree: usize, roots: &mut Roots) -> Option<()> {
+    roots.count = 0;
     if polynomial[degree] == 0 {
         return None;
     }
     match degree {
-        0..=LARGEST_DEGREE => solve(arith.field(), polynomial, degree, &mut roots)?,
+        0..=LARGEST_DEGREE => solve(arith.field(), polynomial, degree, roots),
         // Less memory is faster to clear.
-        ..=16 => split::<A, 16, 8>(arith, polynomial, degree, &mut roots)?,
-        _ => split::<A, 64, 32>(arith, polynomial, degree, &mut roots)?,
+        ..=16 => split::<A, 16, 8>(arith, polynomial, degree, roots),
+        _ => split::<A, 64, 32>(arith, polynomial, degree, roots),
     }
-    Some(roots)
 }
 
 /// A factor that is still to be split: monic, without its leading coefficient.
@@ -68,7 +67,8 @@ fn split<A: Arith, const ROW: usize, const HALF: usize>(
 ) -> Option<()> {
     let field = arith.field();
     let m = field.m as usize;
-    let powers = frobenius::<A, ROW, HALF>(arith, whole, degree)?;
+    let mut powers = [[0; ROW]; 16];
+    frobenius::<A, ROW, HALF>(arith, whole, degree, &mut powers)?;
     let mut traces = [[0; ROW]; 16];
     let mut traces_known = 0;
 
@@ -134,14 +134,15 @@ fn split<A: Arith, const ROW: usize, const HALF: usize>(
     }
 }
 
-/// x^(2^i) mod f for i below m, the coefficient of x^(degree − 1) first. `None` if x^(2^m) is not x mod f, that is, if
-/// f has fewer different roots in the field than its degree.
+/// Writes x^(2^i) mod f for i below m over zeros, the coefficient of x^(degree − 1) first. `None` if x^(2^m) is not x
+/// mod f, that is, if f has fewer different roots in the field than its degree.
 #[inline(always)]
 fn frobenius<A: Arith, const ROW: usize, const HALF: usize>(
     arith: A,
     f: &Poly,
     degree: usize,
-) -> Option<[[u32; ROW]; 16]> {
+    powers: &mut [[u32; ROW]; 16],
+) -> Option<()> {
     let m = arith.field().m as usize;
     // Row i is x^(2·(degree − 1 − i)) mod f, for powers of degree and more.
     let reduced = degree / 2;
@@ -156,24 +157,17 @@ fn frobenius<A: Arith, const ROW: usize, const HALF: usize>(
         arith.shift_twice(&mut power, f, degree);
     }
 
-    let mut powers = [[0; ROW]; 16];
     let last_monomial = ((degree - 1).ilog2() as usize).min(m - 1);
     for i in 0..=last_monomial {
         powers[i][degree - 1 - (1 << i)] = 1;
     }
-    let mut squares = [0; ROW];
-    let mut next = [0; ROW];
-    for i in last_monomial..m {
-        arith.square(&mut squares, &powers[i], degree);
-        arith.combine(&mut next, &squares[..reduced], &rows[..reduced], degree);
-        for (from_top, &square) in squares.iter().enumerate().take(degree).skip(reduced) {
-            next[2 * from_top + 1 - degree] ^= square;
-        }
-        if i + 1 < m {
-            powers[i + 1] = next;
-        }
+    for i in last_monomial..m - 1 {
+        let (known, next) = powers.split_at_mut(i + 1);
+        arith.square_modulo(&mut next[0], &known[i], &rows, degree);
     }
-    (next == powers[0]).then_some(powers)
+    let mut last = [0; ROW];
+    arith.square_modulo(&mut last, &powers[m - 1], &rows, degree);
+    (last == powers[0]).then_some(())
 }
 
 /// Drops leading zeros of a polynomial of at most this degree and returns its degree; the degree of 0 is 0.

@@ -8,6 +8,7 @@ use super::products::{ProductArith, Quad};
 use super::{Kernel, Parity, find};
 use crate::field::Field;
 use crate::roots::Roots;
+use crate::syndrome::SyndromeTable;
 
 /// True if the processor has the kernel's instructions.
 pub(super) fn is_available(kernel: Kernel) -> bool {
@@ -45,9 +46,9 @@ impl ProductDecoder {
         is_available(kernel).then_some(Self { field })
     }
 
-    pub(super) fn roots(&self, odd: &[u16]) -> Option<Roots> {
+    pub(super) fn roots(&self, syndromes: &SyndromeTable, difference: &Parity, roots: &mut Roots) -> bool {
         // SAFETY: `new` has found the instructions.
-        unsafe { roots(self.field, odd) }
+        unsafe { find_roots(self.field, syndromes, difference, roots) }
     }
 }
 
@@ -66,16 +67,23 @@ unsafe fn parity(table: &FoldTable, data: &[u8]) -> Parity {
 /// # Safety
 /// [`Kernel::Clmul`] is available.
 #[target_feature(enable = "neon,aes")]
-unsafe fn roots(field: &'static Field, odd: &[u16]) -> Option<Roots> {
+unsafe fn find_roots(
+    field: &'static Field,
+    syndromes: &SyndromeTable,
+    difference: &Parity,
+    roots: &mut Roots,
+) -> bool {
     // SAFETY: the caller guarantees the instructions.
     let arith = unsafe { ProductArith::<Pair>::new(field) };
-    find(arith, odd)
+    find(arith, syndromes, difference, roots)
 }
 
-#[inline(always)]
-fn multiply(a: u64, b: u64) -> uint64x2_t {
-    // SAFETY: only the kernels of this file call this function, and they have the instruction.
-    unsafe { vreinterpretq_u64_p128(vmull_p64(a, b)) }
+/// # Safety
+/// [`Kernel::Clmul`] is available.
+#[inline]
+#[target_feature(enable = "neon,aes")]
+unsafe fn multiply(a: u64, b: u64) -> uint64x2_t {
+    vreinterpretq_u64_p128(vmull_p64(a, b))
 }
 
 /// Low word, high word.
@@ -181,17 +189,20 @@ impl Quad for Pair {
 
     #[inline(always)]
     unsafe fn even_by_even(self, other: Self) -> Self {
-        Self(multiply(self.even(), other.even()))
+        // SAFETY: see above.
+        Self(unsafe { multiply(self.even(), other.even()) })
     }
 
     #[inline(always)]
     unsafe fn odd_by_even(self, other: Self) -> Self {
-        Self(multiply(self.odd(), other.even()))
+        // SAFETY: see above.
+        Self(unsafe { multiply(self.odd(), other.even()) })
     }
 
     #[inline(always)]
     unsafe fn odd_by_odd(self, other: Self) -> Self {
-        Self(multiply(self.odd(), other.odd()))
+        // SAFETY: see above.
+        Self(unsafe { multiply(self.odd(), other.odd()) })
     }
 
     #[inline(always)]
@@ -207,6 +218,23 @@ impl Quad for Pair {
             let lanes = vuzp1q_u32(vreinterpretq_u32_u64(self.0), vreinterpretq_u32_u64(other.0));
             Self(vreinterpretq_u64_u32(lanes))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn before_zeros(self) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { vreinterpretq_u64_u32(vzip1q_u32(vreinterpretq_u32_u64(self.0), vdupq_n_u32(0))) })
+    }
+
+    #[inline(always)]
+    unsafe fn after_zeros(self) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { vreinterpretq_u64_u32(vzip1q_u32(vdupq_n_u32(0), vreinterpretq_u32_u64(self.0))) })
+    }
+
+    #[inline(always)]
+    unsafe fn first(self) -> u32 {
+        self.even() as u32
     }
 
     #[inline(always)]

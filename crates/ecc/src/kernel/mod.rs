@@ -7,6 +7,7 @@ use crate::field::Field;
 use crate::generator::Generator;
 use crate::locator::locator;
 use crate::roots::{Roots, roots};
+use crate::syndrome::SyndromeTable;
 
 #[allow(unsafe_code)]
 mod fold;
@@ -140,11 +141,12 @@ impl Decoder {
         })
     }
 
-    /// α^p for each wrong power p of x, from the odd syndromes. `None` if more than t bits are wrong.
-    pub(crate) fn roots(&self, odd: &[u16]) -> Option<Roots> {
+    /// α^p for each wrong power p of x, from the difference of the parities, into `roots`. False if more than t bits are
+    /// wrong.
+    pub(crate) fn roots(&self, syndromes: &SyndromeTable, difference: &Parity, roots: &mut Roots) -> bool {
         match self {
-            Self::Logarithms(field) => find(LogArith(field), odd),
-            Self::Products(products) => products.roots(odd),
+            Self::Logarithms(field) => find(LogArith(field), syndromes, difference, roots),
+            Self::Products(products) => products.roots(syndromes, difference, roots),
         }
     }
 }
@@ -152,7 +154,8 @@ impl Decoder {
 /// The algorithm of every kernel. The locator with the coefficient of x^0 first is the polynomial of the inverse roots
 /// with the leading coefficient first.
 #[inline(always)]
-fn find<A: Arith>(arith: A, odd: &[u16]) -> Option<Roots> {
-    let (locator, degree) = locator(arith, odd)?;
-    roots(arith, &locator, degree)
+fn find<A: Arith>(arith: A, syndromes: &SyndromeTable, difference: &Parity, found: &mut Roots) -> bool {
+    let odd = syndromes.odd(arith, difference);
+    let Some((locator, degree)) = locator(arith, &odd, syndromes.t()) else { return false };
+    roots(arith, &locator, degree, found).is_some()
 }

@@ -4,6 +4,7 @@ use super::fold::FoldTable;
 use super::{Kernel, Parity};
 use crate::field::Field;
 use crate::roots::Roots;
+use crate::syndrome::SyndromeTable;
 
 pub(super) fn is_available(_: Kernel) -> bool {
     false
@@ -32,7 +33,7 @@ impl ProductDecoder {
         None
     }
 
-    pub(super) fn roots(&self, _: &[u16]) -> Option<Roots> {
+    pub(super) fn roots(&self, _: &SyndromeTable, _: &Parity, _: &mut Roots) -> bool {
         match *self {}
     }
 }

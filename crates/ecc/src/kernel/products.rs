@@ -66,6 +66,24 @@ pub(super) trait Quad: Copy {
     /// The processor has the instructions of this type.
     unsafe fn every_second(self, other: Self) -> Self;
 
+    /// Lane 0, 0, lane 1, 0.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn before_zeros(self) -> Self;
+
+    /// 0, lane 0, 0, lane 1.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn after_zeros(self) -> Self;
+
+    /// Lane 0.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn first(self) -> u32;
+
     /// Lane 1.
     ///
     /// # Safety
@@ -143,6 +161,25 @@ impl<Q: Quad> ProductArith<Q> {
             let quotient = sum.shift_right(self.field.m).even_by_even(self.barrett).shift_right(self.field.m);
             sum.add(quotient.even_by_even(self.polynomial))
         }
+    }
+
+    /// Lanes times lanes.
+    #[inline(always)]
+    fn each(self, a: Q, b: Q) -> Q {
+        // (a0 + a1·x^32)·(b0 + b1·x^32): the mixed products are between the others.
+        // SAFETY: `new` requires the instructions.
+        unsafe { self.reduce_joined(a.even_by_even(b).every_second(a.odd_by_odd(b))) }
+    }
+
+    /// Four columns of a sum of rows times factors.
+    #[inline(always)]
+    fn column<const ROW: usize>(self, factors: &[u32], rows: &[[u32; ROW]], from: usize) -> Q {
+        let zero = Self::single(0);
+        let mut sums = Products(zero, zero);
+        for (&factor, row) in factors.iter().zip(rows) {
+            sums = sums.plus(Self::products(Self::load(row, from), Self::single(factor)));
+        }
+        self.reduce(sums)
     }
 
     /// Four values from `from` on.
@@ -259,8 +296,37 @@ impl<Q: Quad> Arith for ProductArith<Q> {
 
     #[inline(always)]
     fn divide(self, a: &mut [u32], steps: usize, divisor: &[u32], degree: usize) {
-        // Elements are sums of products until they lead.
-        for step in 0..steps {
+        // Elements are sums of products until they lead. Four of them are known from registers before the others are
+        // needed.
+        let next = |step: usize| Self::single(divisor[step]);
+        let mut step = 0;
+        if degree >= LANES {
+            let divisors = [next(1), next(2), next(3)];
+            while step + LANES <= steps {
+                let mut leading = [Self::single(0); LANES];
+                for i in 0..LANES {
+                    let mut sum = Self::single(a[step + i]);
+                    for j in 0..i {
+                        // SAFETY: `new` requires the instructions.
+                        sum = unsafe { sum.add(leading[j].even_by_even(divisors[i - j - 1])) };
+                    }
+                    leading[i] = self.reduce_single(sum);
+                    // SAFETY: `new` requires the instructions.
+                    a[step + i] = unsafe { leading[i].first() };
+                }
+                step += LANES;
+                for from in (0..degree).step_by(LANES) {
+                    let mut sums = Products(Self::single(0), Self::single(0));
+                    for (i, leading) in leading.into_iter().enumerate() {
+                        sums = sums.plus(Self::products(Self::load(divisor, from + LANES - i), leading));
+                    }
+                    // SAFETY: `new` requires the instructions.
+                    let scaled = unsafe { sums.0.join(sums.1) };
+                    self.store(a, step + from, Self::sum(Self::load(a, step + from), scaled));
+                }
+            }
+        }
+        for step in step..steps {
             let leading = self.reduce_single(Self::single(a[step]));
             for from in (0..degree).step_by(LANES) {
                 let Products(even, odd) = Self::products(Self::load(divisor, from + 1), leading);
@@ -278,22 +344,43 @@ impl<Q: Quad> Arith for ProductArith<Q> {
     fn square(self, squares: &mut [u32], x: &[u32], len: usize) {
         for from in (0..len).step_by(LANES) {
             let x = Self::load(x, from);
-            // The mixed products of a pair's square cancel.
+            self.store(squares, from, self.each(x, x));
+        }
+    }
+
+    #[inline(always)]
+    fn multiply_each(self, a: &mut [u32], b: &[u32], len: usize) {
+        for from in (0..len).step_by(LANES) {
+            self.store(a, from, self.each(Self::load(a, from), Self::load(b, from)));
+        }
+    }
+
+    #[inline(always)]
+    fn square_modulo<const ROW: usize>(
+        self,
+        square: &mut [u32; ROW],
+        x: &[u32; ROW],
+        rows: &[[u32; ROW]],
+        degree: usize,
+    ) {
+        // Two more than the largest degree, which the last columns read.
+        let mut squares = [0; 64 + 2 * LANES];
+        self.square(&mut squares, x, degree);
+        let reduced = degree / 2;
+        for from in (0..degree).step_by(LANES) {
+            let sum = self.column(&squares[..reduced], &rows[..reduced], from);
+            // The squares of the lower powers go to every second place, the last of which is that of x^0.
+            let low = Self::load(&squares, reduced + from / 2);
             // SAFETY: `new` requires the instructions.
-            let spread = unsafe { x.even_by_even(x).every_second(x.odd_by_odd(x)) };
-            self.store(squares, from, self.reduce_joined(spread));
+            let spread = unsafe { if degree % 2 == 0 { low.after_zeros() } else { low.before_zeros() } };
+            self.store(square, from, Self::sum(sum, spread));
         }
     }
 
     #[inline(always)]
     fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize) {
         for from in (0..len).step_by(LANES) {
-            let zero = Self::single(0);
-            let mut sums = Products(zero, zero);
-            for (&factor, row) in factors.iter().zip(rows) {
-                sums = sums.plus(Self::products(Self::load(row, from), Self::single(factor)));
-            }
-            self.store(sum, from, self.reduce(sums));
+            self.store(sum, from, self.column(factors, rows, from));
         }
     }
 }

@@ -7,6 +7,7 @@ use super::products::{ProductArith, Quad};
 use super::{Kernel, Parity, find};
 use crate::field::Field;
 use crate::roots::Roots;
+use crate::syndrome::SyndromeTable;
 
 /// True if the processor has the kernel's instructions.
 pub(super) fn is_available(kernel: Kernel) -> bool {
@@ -46,23 +47,25 @@ impl FoldEncoder {
     }
 }
 
+type Find = unsafe fn(&'static Field, &SyndromeTable, &Parity, &mut Roots) -> bool;
+
 /// Finds errors with one of the kernels of this file.
 #[derive(Debug)]
 pub(crate) struct ProductDecoder {
     field: &'static Field,
-    roots: unsafe fn(&'static Field, &[u16]) -> Option<Roots>,
+    roots: Find,
 }
 
 impl ProductDecoder {
     /// `None` if the processor lacks the kernel's instructions.
     pub(super) fn new(kernel: Kernel, field: &'static Field) -> Option<Self> {
-        let roots = if kernel == Kernel::Clmul { roots } else { roots_avx };
+        let roots: Find = if kernel == Kernel::Clmul { roots } else { roots_avx };
         is_available(kernel).then_some(Self { field, roots })
     }
 
-    pub(super) fn roots(&self, odd: &[u16]) -> Option<Roots> {
+    pub(super) fn roots(&self, syndromes: &SyndromeTable, difference: &Parity, roots: &mut Roots) -> bool {
         // SAFETY: `new` has found the instructions.
-        unsafe { (self.roots)(self.field, odd) }
+        unsafe { (self.roots)(self.field, syndromes, difference, roots) }
     }
 }
 
@@ -102,10 +105,15 @@ kernels! {
 /// # Safety
 /// [`Kernel::Clmul`] is available.
 #[target_feature(enable = "pclmulqdq,sse4.1,ssse3")]
-unsafe fn roots(field: &'static Field, odd: &[u16]) -> Option<Roots> {
+unsafe fn roots(
+    field: &'static Field,
+    syndromes: &SyndromeTable,
+    difference: &Parity,
+    roots: &mut Roots,
+) -> bool {
     // SAFETY: the caller guarantees the features.
     let arith = unsafe { ProductArith::<V128>::new(field) };
-    find(arith, odd)
+    find(arith, syndromes, difference, roots)
 }
 
 /// Like [`roots`], for processors with AVX, whose instructions need fewer moves.
@@ -113,10 +121,15 @@ unsafe fn roots(field: &'static Field, odd: &[u16]) -> Option<Roots> {
 /// # Safety
 /// [`Kernel::Clmul256`] is available.
 #[target_feature(enable = "pclmulqdq,sse4.1,ssse3,avx2")]
-unsafe fn roots_avx(field: &'static Field, odd: &[u16]) -> Option<Roots> {
+unsafe fn roots_avx(
+    field: &'static Field,
+    syndromes: &SyndromeTable,
+    difference: &Parity,
+    roots: &mut Roots,
+) -> bool {
     // SAFETY: the caller guarantees the features.
     let arith = unsafe { ProductArith::<V128>::new(field) };
-    find(arith, odd)
+    find(arith, syndromes, difference, roots)
 }
 
 #[inline(always)]
@@ -338,6 +351,23 @@ impl Quad for V128 {
             let (low, high) = (_mm_castsi128_ps(self.0), _mm_castsi128_ps(other.0));
             Self(_mm_castps_si128(_mm_shuffle_ps::<0b10_00_10_00>(low, high)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn before_zeros(self) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm_unpacklo_epi32(self.0, _mm_setzero_si128()) })
+    }
+
+    #[inline(always)]
+    unsafe fn after_zeros(self) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm_unpacklo_epi32(_mm_setzero_si128(), self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn first(self) -> u32 {
+        words(self.0)[0] as u32
     }
 
     #[inline(always)]
