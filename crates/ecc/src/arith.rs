@@ -3,11 +3,14 @@
 use crate::field::Field;
 
 /// Elements that an operation may process at once. Operations on `len` elements read and write as many as `len`
-/// rounded up to a multiple of this number, and one more where they say so.
+/// rounded up to a multiple of this number, or read one multiple more where they say so.
 pub(crate) const LANES: usize = 4;
 
+/// Length of a polynomial: degree 64 and below, and what operations read beyond.
+pub(crate) const POLY_LEN: usize = 72;
+
 /// Coefficients of a polynomial, the leading one first. All beyond the degree are 0.
-pub(crate) type Poly = [u32; 72];
+pub(crate) type Poly = [u32; POLY_LEN];
 
 /// Operations on vectors of elements of one field.
 pub(crate) trait Arith: Copy {
@@ -20,24 +23,24 @@ pub(crate) trait Arith: Copy {
     /// Σ a\[i\] · b\[n − 1 − i\] over slices of one length n, a multiple of [`LANES`].
     fn convolve(self, a: &[u32], b: &[u32]) -> u32;
 
-    /// sum\[i\] += factor · x\[i\] for i < len.
-    fn add_scaled(self, sum: &mut [u32], factor: u32, x: &[u32], len: usize);
+    /// sum\[i\] = y\[i\] + factor · x\[i\] for i < len.
+    fn add_scaled(self, sum: &mut [u32], y: &[u32], factor: u32, x: &[u32], len: usize);
 
-    /// a\[i\] = a\[i + 1\] + a\[0\] · b\[i + 1\] for i < len: a times x modulo a monic b. Reads one element more.
+    /// a\[i\] = a\[i + 1\] + a\[0\] · b\[i + 1\] for i < len: a times x modulo a monic b. Reads more.
     fn shift(self, a: &mut [u32], b: &[u32], len: usize);
 
-    /// [`shift`](Self::shift) twice. Reads two elements more.
+    /// [`shift`](Self::shift) twice. Reads more.
     fn shift_twice(self, a: &mut [u32], b: &[u32], len: usize);
 
     /// a\[i\] = b\[0\] · a\[i + 1\] + a\[0\] · b\[i + 1\] for i < len: one step of division without inversion. Reads
-    /// one element more.
+    /// more.
     fn eliminate(self, a: &mut [u32], b: &[u32], len: usize);
 
-    /// [`eliminate`](Self::eliminate) twice, with `len + 1` and `len` elements. Reads two elements more.
+    /// [`eliminate`](Self::eliminate) twice, with `len + 1` and `len` elements. Reads more.
     fn eliminate_twice(self, a: &mut [u32], b: &[u32], len: usize);
 
-    /// Long division by a monic divisor: the first `steps` elements become the quotient, the next `degree` the
-    /// remainder, leading coefficients first.
+    /// Long division by a monic divisor: the first `steps` elements, a multiple of [`LANES`], become the quotient, the
+    /// next `degree` the remainder, leading coefficients first.
     fn divide(self, a: &mut [u32], steps: usize, divisor: &[u32], degree: usize);
 
     /// squares\[i\] = x\[i\]² for i < len.
@@ -97,10 +100,10 @@ impl Arith for LogArith {
         a.iter().zip(b.iter().rev()).fold(0, |sum, (&a, &b)| sum ^ self.0.mul(a, b))
     }
 
-    fn add_scaled(self, sum: &mut [u32], factor: u32, x: &[u32], len: usize) {
+    fn add_scaled(self, sum: &mut [u32], y: &[u32], factor: u32, x: &[u32], len: usize) {
         let factor = Factor::new(self.0, factor);
-        for (sum, &x) in sum[..len].iter_mut().zip(x) {
-            *sum ^= factor.times(x);
+        for ((sum, &y), &x) in sum[..len].iter_mut().zip(y).zip(x) {
+            *sum = y ^ factor.times(x);
         }
     }
 
@@ -137,8 +140,10 @@ impl Arith for LogArith {
 
     fn divide(self, a: &mut [u32], steps: usize, divisor: &[u32], degree: usize) {
         for step in 0..steps {
-            let leading = a[step];
-            self.add_scaled(&mut a[step + 1..], leading, &divisor[1..], degree);
+            let leading = Factor::new(self.0, a[step]);
+            for (rest, &x) in a[step + 1..=step + degree].iter_mut().zip(&divisor[1..]) {
+                *rest ^= leading.times(x);
+            }
         }
     }
 
@@ -173,8 +178,11 @@ impl Arith for LogArith {
     fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize) {
         sum.fill(0);
         for (&factor, row) in factors.iter().zip(rows) {
-            if factor != 0 {
-                self.add_scaled(sum, factor, row, len);
+            let factor = Factor::new(self.0, factor);
+            if factor.log.is_some() {
+                for (sum, &x) in sum[..len].iter_mut().zip(row) {
+                    *sum ^= factor.times(x);
+                }
             }
         }
     }

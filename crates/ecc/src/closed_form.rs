@@ -87,10 +87,11 @@ fn affine(field: &Field, a: u32, b: u32, c: u32) -> Option<[u32; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arith::POLY_LEN;
 
     /// The monic polynomial with these roots, leading coefficient first.
     fn with_roots(field: &Field, roots: &[u32]) -> Poly {
-        let mut polynomial = [0; 72];
+        let mut polynomial = [0; POLY_LEN];
         polynomial[0] = 1;
         for (degree, &root) in roots.iter().enumerate() {
             for i in (0..=degree).rev() {
@@ -116,7 +117,7 @@ mod tests {
                 // Every polynomial of the degree, and the roots that trying finds.
                 let (mut solved, count) = (0_u64, 1_u64 << (m as usize * degree));
                 for number in (0..count).step_by(if degree == 4 && m == 6 { 13 } else { 1 }) {
-                    let mut polynomial = [0; 72];
+                    let mut polynomial = [0; POLY_LEN];
                     polynomial[0] = 1;
                     for i in 0..degree {
                         polynomial[i + 1] = (number >> (m as usize * i)) as u32 & field.order;

@@ -104,25 +104,30 @@ impl Field {
     }
 
     /// α^power, for a power below twice the order.
+    #[inline]
     pub(crate) fn exp(&self, power: u32) -> u32 {
         u32::from(self.exp[power as usize])
     }
 
     /// The logarithm of an element other than 0.
+    #[inline]
     pub(crate) fn log(&self, element: u32) -> u32 {
         debug_assert_ne!(element, 0);
         u32::from(self.log[element as usize])
     }
 
+    #[inline]
     pub(crate) fn mul(&self, a: u32, b: u32) -> u32 {
         if a == 0 || b == 0 { 0 } else { self.exp(self.log(a) + self.log(b)) }
     }
 
+    #[inline]
     pub(crate) fn square(&self, a: u32) -> u32 {
         if a == 0 { 0 } else { self.exp(2 * self.log(a)) }
     }
 
     /// 1 / a, for an element other than 0.
+    #[inline]
     pub(crate) fn invert(&self, a: u32) -> u32 {
         self.exp(self.order - self.log(a))
     }
@@ -140,6 +145,7 @@ impl Field {
     }
 
     /// a / b, for a b other than 0.
+    #[inline]
     pub(crate) fn divide(&self, a: u32, b: u32) -> u32 {
         if a == 0 { 0 } else { self.exp(self.log(a) + self.order - self.log(b)) }
     }

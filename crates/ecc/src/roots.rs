@@ -5,7 +5,7 @@
 //! has the others. The powers x^(2^i) mod f are computed once; the traces for all β are sums of them, and all factors
 //! share the traces. That x^(2^m) = x mod f proves first that f has as many roots as its degree.
 
-use crate::arith::{Arith, Poly};
+use crate::arith::{Arith, LANES, POLY_LEN, Poly};
 use crate::closed_form::{LARGEST_DEGREE, solve};
 
 /// Roots found, at most 64.
@@ -78,7 +78,7 @@ fn split<A: Arith, const ROW: usize, const HALF: usize>(
     let mut factor = *whole;
     let mut factor_degree = degree;
     let mut next_trace = 0;
-    let (mut second, mut rest): (Poly, Poly) = ([0; 72], [0; 72]);
+    let (mut second, mut rest): (Poly, Poly) = ([0; POLY_LEN], [0; POLY_LEN]);
     loop {
         while factor_degree > LARGEST_DEGREE {
             // Different roots differ in some trace, so a factor with several roots is split before the traces end.
@@ -90,12 +90,16 @@ fn split<A: Arith, const ROW: usize, const HALF: usize>(
                 arith.combine(sum, &coefficients[..m], &powers[..m], degree);
                 traces_known += 1;
             }
-            let steps = degree - factor_degree;
-            rest[..degree].copy_from_slice(&traces[next_trace][..degree]);
+            // Zeros in front make the number of steps a multiple of what an operation processes.
+            let steps = (degree - factor_degree).next_multiple_of(LANES);
+            let front = steps - (degree - factor_degree);
+            rest[..front].fill(0);
+            rest[front..front + degree].copy_from_slice(&traces[next_trace][..degree]);
+            rest[front + degree..].fill(0);
             arith.divide(&mut rest, steps, &factor, factor_degree);
             next_trace += 1;
             second.fill(0);
-            second[..factor_degree].copy_from_slice(&rest[steps..degree]);
+            second[..factor_degree].copy_from_slice(&rest[steps..steps + factor_degree]);
             let trace_degree = trim(&mut second, factor_degree - 1);
             if trace_degree == 0 {
                 continue;
@@ -106,10 +110,15 @@ fn split<A: Arith, const ROW: usize, const HALF: usize>(
             if divisor_degree >= factor_degree {
                 return None;
             }
-            // The factor becomes the quotient, followed by zeros.
+            // The factor becomes the quotient.
             let quotient_degree = factor_degree - divisor_degree;
-            arith.divide(&mut factor, quotient_degree, divisor, divisor_degree);
-            factor[quotient_degree + 1..].fill(0);
+            let steps = quotient_degree.next_multiple_of(LANES);
+            let front = steps - quotient_degree;
+            rest[..front].fill(0);
+            rest[front..].copy_from_slice(&factor[..POLY_LEN - front]);
+            arith.divide(&mut rest, steps, divisor, divisor_degree);
+            factor.fill(0);
+            factor[..=quotient_degree].copy_from_slice(&rest[front..=steps]);
             if quotient_degree > LARGEST_DEGREE {
                 let tail = &mut pending[count];
                 tail.degree = quotient_degree;
@@ -147,7 +156,7 @@ fn frobenius<A: Arith, const ROW: usize, const HALF: usize>(
     // Row i is x^(2·(degree − 1 − i)) mod f, for powers of degree and more.
     let reduced = degree / 2;
     let mut rows = [[0; ROW]; HALF];
-    let mut power: Poly = [0; 72];
+    let mut power: Poly = [0; POLY_LEN];
     power[..ROW].copy_from_slice(&f[1..=ROW]);
     if degree % 2 == 1 {
         arith.shift(&mut power, f, degree);
@@ -210,7 +219,7 @@ fn greatest_common_divisor<'a, A: Arith>(
             }
             let inverse = arith.field().invert(b[0]);
             a.fill(0);
-            arith.add_scaled(a, inverse, b, b_degree + 1);
+            arith.add_scaled(a, &[0; POLY_LEN], inverse, b, b_degree + 1);
             return Some((a, b_degree));
         }
         (a, a_degree, b, b_degree) = (b, b_degree, a, a_degree);

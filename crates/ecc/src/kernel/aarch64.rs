@@ -221,6 +221,24 @@ impl Quad for Pair {
     }
 
     #[inline(always)]
+    unsafe fn skip_one(self, next: Self) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let (here, next) = (vreinterpretq_u32_u64(self.0), vreinterpretq_u32_u64(next.0));
+            Self(vreinterpretq_u64_u32(vextq_u32::<1>(here, next)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn skip_two(self, next: Self) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let (here, next) = (vreinterpretq_u32_u64(self.0), vreinterpretq_u32_u64(next.0));
+            Self(vreinterpretq_u64_u32(vextq_u32::<2>(here, next)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn before_zeros(self) -> Self {
         // SAFETY: see above.
         Self(unsafe { vreinterpretq_u64_u32(vzip1q_u32(vreinterpretq_u32_u64(self.0), vdupq_n_u32(0))) })

@@ -66,6 +66,18 @@ pub(super) trait Quad: Copy {
     /// The processor has the instructions of this type.
     unsafe fn every_second(self, other: Self) -> Self;
 
+    /// Lanes 1 to 3, then lane 0 of `next`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn skip_one(self, next: Self) -> Self;
+
+    /// Lanes 2 and 3, then lanes 0 and 1 of `next`.
+    ///
+    /// # Safety
+    /// The processor has the instructions of this type.
+    unsafe fn skip_two(self, next: Self) -> Self;
+
     /// Lane 0, 0, lane 1, 0.
     ///
     /// # Safety
@@ -190,6 +202,17 @@ impl<Q: Quad> ProductArith<Q> {
         unsafe { Q::load(values.as_ptr()) }
     }
 
+    /// Values from `from + 1` and from `from + 2` on, for a `from` that is a multiple of [`LANES`].
+    ///
+    /// Loads that overlap two earlier stores would wait until both have left the store buffer, so the values are joined
+    /// from loads of whole registers.
+    #[inline(always)]
+    fn load_shifted(values: &[u32], from: usize) -> (Q, Q) {
+        let (here, next) = (Self::load(values, from), Self::load(values, from + LANES));
+        // SAFETY: `new` requires the instructions.
+        unsafe { (here.skip_one(next), here.skip_two(next)) }
+    }
+
     #[inline(always)]
     fn store(self, values: &mut [u32], from: usize, value: Q) {
         let values = &mut values[from..from + LANES];
@@ -232,19 +255,16 @@ impl<Q: Quad> Arith for ProductArith<Q> {
                 let (a, b) = (Self::load(a, from), Self::load(b, b.len() - LANES - from));
                 sum = sum.add(b.odd_by_even(a)).add(a.odd_by_even(b));
             }
-            let middle = sum.second();
-            let mut reduced = [0; LANES];
-            self.store(&mut reduced, 0, self.reduce_joined(Q::single(middle)));
-            reduced[0]
+            self.reduce_single(Q::single(sum.second())).first()
         }
     }
 
     #[inline(always)]
-    fn add_scaled(self, sum: &mut [u32], factor: u32, x: &[u32], len: usize) {
+    fn add_scaled(self, sum: &mut [u32], y: &[u32], factor: u32, x: &[u32], len: usize) {
         let factor = Self::single(factor);
         for from in (0..len).step_by(LANES) {
             let scaled = self.reduce(Self::products(Self::load(x, from), factor));
-            self.store(sum, from, Self::sum(Self::load(sum, from), scaled));
+            self.store(sum, from, Self::sum(Self::load(y, from), scaled));
         }
     }
 
@@ -252,8 +272,8 @@ impl<Q: Quad> Arith for ProductArith<Q> {
     fn shift(self, a: &mut [u32], b: &[u32], len: usize) {
         let factor = Self::single(a[0]);
         for from in (0..len).step_by(LANES) {
-            let scaled = self.reduce(Self::products(Self::load(b, from + 1), factor));
-            self.store(a, from, Self::sum(Self::load(a, from + 1), scaled));
+            let ((a_1, _), (b_1, _)) = (Self::load_shifted(a, from), Self::load_shifted(b, from));
+            self.store(a, from, Self::sum(a_1, self.reduce(Self::products(b_1, factor))));
         }
     }
 
@@ -261,9 +281,8 @@ impl<Q: Quad> Arith for ProductArith<Q> {
     fn eliminate(self, a: &mut [u32], b: &[u32], len: usize) {
         let (of_a, of_b) = (Self::single(b[0]), Self::single(a[0]));
         for from in (0..len).step_by(LANES) {
-            let sums = Self::products(Self::load(a, from + 1), of_a)
-                .plus(Self::products(Self::load(b, from + 1), of_b));
-            self.store(a, from, self.reduce(sums));
+            let ((a_1, _), (b_1, _)) = (Self::load_shifted(a, from), Self::load_shifted(b, from));
+            self.store(a, from, self.reduce(Self::products(a_1, of_a).plus(Self::products(b_1, of_b))));
         }
     }
 
@@ -273,10 +292,9 @@ impl<Q: Quad> Arith for ProductArith<Q> {
         let one = Self::single(1);
         let second = self.scalar(first, Self::single(b[1]), one, Self::single(a[1]));
         for from in (0..len).step_by(LANES) {
-            let one_off = Self::products(Self::load(b, from + 1), second);
-            let two_off = Self::products(Self::load(b, from + 2), first);
-            let scaled = self.reduce(one_off.plus(two_off));
-            self.store(a, from, Self::sum(Self::load(a, from + 2), scaled));
+            let ((_, a_2), (b_1, b_2)) = (Self::load_shifted(a, from), Self::load_shifted(b, from));
+            let sums = Self::products(b_1, second).plus(Self::products(b_2, first));
+            self.store(a, from, Self::sum(a_2, self.reduce(sums)));
         }
     }
 
@@ -287,55 +305,42 @@ impl<Q: Quad> Arith for ProductArith<Q> {
         let (of_a, of_b) = (self.scalar(b0, b0, zero, zero), self.scalar(a0, b0, zero, zero));
         let of_shifted = self.scalar(b0, a1, a0, b1);
         for from in (0..len).step_by(LANES) {
-            let sums = Self::products(Self::load(a, from + 2), of_a)
-                .plus(Self::products(Self::load(b, from + 2), of_b))
-                .plus(Self::products(Self::load(b, from + 1), of_shifted));
-            self.store(a, from, self.reduce(sums));
+            let ((_, a_2), (b_1, b_2)) = (Self::load_shifted(a, from), Self::load_shifted(b, from));
+            let of_b = Self::products(b_2, of_b).plus(Self::products(b_1, of_shifted));
+            self.store(a, from, self.reduce(Self::products(a_2, of_a).plus(of_b)));
         }
     }
 
     #[inline(always)]
     fn divide(self, a: &mut [u32], steps: usize, divisor: &[u32], degree: usize) {
-        // Elements are sums of products until they lead. Four of them are known from registers before the others are
-        // needed.
-        let next = |step: usize| Self::single(divisor[step]);
-        let mut step = 0;
-        if degree >= LANES {
-            let divisors = [next(1), next(2), next(3)];
-            while step + LANES <= steps {
-                let mut leading = [Self::single(0); LANES];
-                for i in 0..LANES {
-                    let mut sum = Self::single(a[step + i]);
-                    for j in 0..i {
-                        // SAFETY: `new` requires the instructions.
-                        sum = unsafe { sum.add(leading[j].even_by_even(divisors[i - j - 1])) };
-                    }
-                    leading[i] = self.reduce_single(sum);
+        // Elements are sums of products until they lead. Four leading ones follow from each other in registers, before the
+        // rest is changed.
+        let divisors = [1, 2, 3].map(|i| Self::single(divisor[i]));
+        for step in (0..steps).step_by(LANES) {
+            let mut leading = [Self::single(0); LANES];
+            for i in 0..LANES {
+                let mut sum = Self::single(a[step + i]);
+                for j in 0..i {
                     // SAFETY: `new` requires the instructions.
-                    a[step + i] = unsafe { leading[i].first() };
+                    sum = unsafe { sum.add(leading[j].even_by_even(divisors[i - j - 1])) };
                 }
-                step += LANES;
-                for from in (0..degree).step_by(LANES) {
-                    let mut sums = Products(Self::single(0), Self::single(0));
-                    for (i, leading) in leading.into_iter().enumerate() {
-                        sums = sums.plus(Self::products(Self::load(divisor, from + LANES - i), leading));
-                    }
-                    // SAFETY: `new` requires the instructions.
-                    let scaled = unsafe { sums.0.join(sums.1) };
-                    self.store(a, step + from, Self::sum(Self::load(a, step + from), scaled));
-                }
+                leading[i] = self.reduce_single(sum);
             }
-        }
-        for step in step..steps {
-            let leading = self.reduce_single(Self::single(a[step]));
+            // SAFETY: `new` requires the instructions.
+            let quotients = leading.map(|leading| unsafe { leading.first() });
+            a[step..step + LANES].copy_from_slice(&quotients);
             for from in (0..degree).step_by(LANES) {
-                let Products(even, odd) = Self::products(Self::load(divisor, from + 1), leading);
+                let mut sums = Products(Self::single(0), Self::single(0));
+                for (i, leading) in leading.into_iter().enumerate() {
+                    sums = sums.plus(Self::products(Self::load(divisor, from + LANES - i), leading));
+                }
                 // SAFETY: `new` requires the instructions.
-                let scaled = unsafe { even.join(odd) };
-                self.store(a, step + 1 + from, Self::sum(Self::load(a, step + 1 + from), scaled));
+                let scaled = unsafe { sums.0.join(sums.1) };
+                let at = step + LANES + from;
+                self.store(a, at, Self::sum(Self::load(a, at), scaled));
             }
         }
-        for from in (0..steps + degree).step_by(LANES) {
+        for from in (steps..steps + degree).step_by(LANES) {
             self.store(a, from, self.reduce_joined(Self::load(a, from)));
         }
     }

@@ -354,6 +354,18 @@ impl Quad for V128 {
     }
 
     #[inline(always)]
+    unsafe fn skip_one(self, next: Self) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm_alignr_epi8::<4>(next.0, self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn skip_two(self, next: Self) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm_alignr_epi8::<8>(next.0, self.0) })
+    }
+
+    #[inline(always)]
     unsafe fn before_zeros(self) -> Self {
         // SAFETY: see above.
         Self(unsafe { _mm_unpacklo_epi32(self.0, _mm_setzero_si128()) })

@@ -98,6 +98,43 @@ fn every_strength_and_field_corrects_bursts_at_both_ends() {
 }
 
 #[test]
+fn errors_that_a_weaker_code_takes_for_a_codeword_are_corrected() {
+    // The first syndromes of such errors are all 0, so the locator's degree jumps.
+    for kernel in Kernel::available() {
+        for weaker in 2..=8 {
+            let code = Bch::builder(64, 20).m(10).kernel(kernel).build().unwrap();
+            let weak = Bch::builder(weaker, 20).m(10).kernel(kernel).build().unwrap();
+            let mut tried = 0;
+            for bit in 0..60 {
+                let (mut word, mut parity) = (vec![0; 20], vec![0; weak.parity_len()]);
+                word[19 - bit / 8] |= 1 << (bit % 8);
+                weak.encode(&word, &mut parity).unwrap();
+                let errors: Vec<usize> = positions(&weak)
+                    .filter(|&at| {
+                        let bytes = if at / 8 < 20 { word[at / 8] } else { parity[at / 8 - 20] };
+                        bytes >> (at % 8) & 1 == 1
+                    })
+                    .collect();
+                if errors.len() > 64 {
+                    continue;
+                }
+                tried += 1;
+                // The last bits of the weaker codeword are the last of the stronger one too.
+                let (mut data, mut parity) = (vec![0; 20], vec![0; code.parity_len()]);
+                let moved = code.parity_bits() - weak.parity_bits();
+                for at in &errors {
+                    flip(&mut data, &mut parity, (at ^ 7) + moved ^ 7);
+                }
+                let case = format!("{kernel}, t {weaker}, bit {bit}: {errors:?}");
+                assert_eq!(code.decode(&mut data, &mut parity), Ok(errors.len()), "{case}");
+                assert!(data.iter().chain(&parity).all(|&byte| byte == 0), "{case}");
+            }
+            assert!(tried > 0, "no light codeword with t {weaker}");
+        }
+    }
+}
+
+#[test]
 fn bits_beyond_the_parity_do_not_count() {
     // 13 · 4 = 52 bits of parity in 7 bytes.
     for kernel in Kernel::available() {
