@@ -60,7 +60,13 @@ pub(crate) trait Arith: Copy {
     );
 
     /// sum\[i\] = Σ factors\[k\] · rows\[k\]\[i\] for i < len.
-    fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize);
+    fn combine<const ROW: usize>(
+        self,
+        sum: &mut [u32; ROW],
+        factors: &[u32],
+        rows: &[[u32; ROW]],
+        len: usize,
+    );
 }
 
 /// Arithmetic with tables of logarithms.
@@ -175,7 +181,13 @@ impl Arith for LogArith {
         }
     }
 
-    fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize) {
+    fn combine<const ROW: usize>(
+        self,
+        sum: &mut [u32; ROW],
+        factors: &[u32],
+        rows: &[[u32; ROW]],
+        len: usize,
+    ) {
         sum.fill(0);
         for (&factor, row) in factors.iter().zip(rows) {
             let factor = Factor::new(self.0, factor);

@@ -126,7 +126,12 @@ mod tests {
                     let roots: Vec<u32> = (0..=field.order).filter(|&x| value(x) == 0).collect();
                     let expected = (roots.len() == degree).then_some(roots);
                     solved += u64::from(expected.is_some());
-                    assert_eq!(sorted(field, &polynomial, degree), expected, "m {m}: {:?}", &polynomial[..=degree]);
+                    assert_eq!(
+                        sorted(field, &polynomial, degree),
+                        expected,
+                        "m {m}: {:?}",
+                        &polynomial[..=degree]
+                    );
                 }
                 assert!(solved > 0, "m {m}, degree {degree}");
             }

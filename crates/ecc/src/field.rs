@@ -250,7 +250,9 @@ mod tests {
                 }
                 for b in 1..=field.order {
                     match field.solve_cubic(a, b) {
-                        Some(y) => assert_eq!(field.mul(field.square(y), y) ^ field.mul(a, y), b, "m {m}: {a}"),
+                        Some(y) => {
+                            assert_eq!(field.mul(field.square(y), y) ^ field.mul(a, y), b, "m {m}: {a}")
+                        }
                         None if a == 0 => assert!(solutions[b as usize] < 3, "m {m}: {b}"),
                         None => assert_eq!(solutions[b as usize], 0, "m {m}: {a}, {b}"),
                     }

@@ -31,6 +31,9 @@ mod clmul;
 /// Largest parity of a code, in words of 64 bits: m = 16 and t = 64.
 pub(crate) const MAX_WORDS: usize = 16;
 
+/// Largest parity for tables of 8 bits, bits.
+const MAX_TABLE_BITS: usize = 192;
+
 /// A parity, left-aligned: bit 63 of word 0 is the coefficient of the highest power. Unused bits are 0.
 pub(crate) type Parity = [u64; MAX_WORDS];
 
@@ -39,7 +42,8 @@ pub(crate) type Parity = [u64; MAX_WORDS];
 pub enum Kernel {
     /// Tables of 4 bits of the data: 2 KiB for each 64 bits of parity.
     Portable,
-    /// Tables of 8 bits of the data: 16 KiB for each 64 bits of parity.
+    /// Tables of 8 bits of the data, 16 KiB for each 64 bits of parity, up to 192 bits of parity: as many as the
+    /// first-level cache holds. Beyond, the tables of [`Portable`](Self::Portable), which are then faster.
     Table,
     /// Carry-less multiplication of 64-bit words: PCLMULQDQ of x86-64, PMULL of AArch64.
     Clmul,
@@ -51,8 +55,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel, from the slowest on most processors to the fastest.
-    pub const ALL: [Self; 5] =
-        [Self::Portable, Self::Table, Self::Clmul, Self::Clmul256, Self::Clmul512];
+    pub const ALL: [Self; 5] = [Self::Portable, Self::Table, Self::Clmul, Self::Clmul256, Self::Clmul512];
 
     /// The kernels that this processor can run.
     pub fn available() -> impl Iterator<Item = Self> {
@@ -106,7 +109,10 @@ impl Encoder {
     pub(crate) fn new(kernel: Kernel, generator: &Generator, data_len: usize) -> Option<Self> {
         Some(match kernel {
             Kernel::Portable => Self::Nibbles(tables::TableEncoder::new(generator)),
-            Kernel::Table => Self::Bytes(tables::TableEncoder::new(generator)),
+            Kernel::Table if generator.degree <= MAX_TABLE_BITS => {
+                Self::Bytes(tables::TableEncoder::new(generator))
+            }
+            Kernel::Table => Self::Nibbles(tables::TableEncoder::new(generator)),
             Kernel::Clmul | Kernel::Clmul256 | Kernel::Clmul512 => {
                 Self::Fold(clmul::FoldEncoder::new(kernel, fold::FoldTable::new(generator, data_len))?)
             }

@@ -301,7 +301,8 @@ impl<Q: Quad> Arith for ProductArith<Q> {
     #[inline(always)]
     fn eliminate_twice(self, a: &mut [u32], b: &[u32], len: usize) {
         let zero = Self::single(0);
-        let (a0, a1, b0, b1) = (Self::single(a[0]), Self::single(a[1]), Self::single(b[0]), Self::single(b[1]));
+        let (a0, a1, b0, b1) =
+            (Self::single(a[0]), Self::single(a[1]), Self::single(b[0]), Self::single(b[1]));
         let (of_a, of_b) = (self.scalar(b0, b0, zero, zero), self.scalar(a0, b0, zero, zero));
         let of_shifted = self.scalar(b0, a1, a0, b1);
         for from in (0..len).step_by(LANES) {
@@ -383,7 +384,13 @@ impl<Q: Quad> Arith for ProductArith<Q> {
     }
 
     #[inline(always)]
-    fn combine<const ROW: usize>(self, sum: &mut [u32; ROW], factors: &[u32], rows: &[[u32; ROW]], len: usize) {
+    fn combine<const ROW: usize>(
+        self,
+        sum: &mut [u32; ROW],
+        factors: &[u32],
+        rows: &[[u32; ROW]],
+        len: usize,
+    ) {
         for from in (0..len).step_by(LANES) {
             self.store(sum, from, self.column(factors, rows, from));
         }

@@ -170,7 +170,9 @@ impl Vector for V128 {
     #[inline(always)]
     unsafe fn swap_bytes(self) -> Self {
         // SAFETY: see above.
-        unsafe { Self(_mm_shuffle_epi8(self.0, _mm_set_epi64x(0x0809_0A0B_0C0D_0E0F, 0x0001_0203_0405_0607))) }
+        unsafe {
+            Self(_mm_shuffle_epi8(self.0, _mm_set_epi64x(0x0809_0A0B_0C0D_0E0F, 0x0001_0203_0405_0607)))
+        }
     }
 
     #[inline(always)]
@@ -276,7 +278,8 @@ impl Vector for V512 {
     unsafe fn sum(self) -> [u64; 2] {
         // SAFETY: see above.
         unsafe {
-            let half = _mm256_xor_si256(_mm512_castsi512_si256(self.0), _mm512_extracti64x4_epi64::<1>(self.0));
+            let half =
+                _mm256_xor_si256(_mm512_castsi512_si256(self.0), _mm512_extracti64x4_epi64::<1>(self.0));
             V256(half).sum()
         }
     }

@@ -39,7 +39,8 @@ fn up_to_t_errors_are_corrected_by_every_kernel() {
                 wrong.iter().for_each(|&at| flip(&mut data, &mut parity, at));
                 let case = format!("seed {seed}, {kernel}, t {t}, {data_len} bytes, {wrong:?}");
                 let mut found = vec![1];
-                code.decode_into(&data, &parity, &mut found).unwrap_or_else(|error| panic!("{case}: {error}"));
+                code.decode_into(&data, &parity, &mut found)
+                    .unwrap_or_else(|error| panic!("{case}: {error}"));
                 assert_eq!(found, wrong, "{case}");
                 assert_eq!(code.decode(&mut data, &mut parity), Ok(errors), "{case}");
                 assert!((&data, &parity) == (&sent.0, &sent.1), "{case}");

@@ -10,7 +10,9 @@ fn pages_of_several_codewords_correct_t_errors_in_each() {
     let seed = 3;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for kernel in Kernel::available() {
-        for (t, data_len, codewords) in [(8, 4096, 1), (12, 8192, 2), (4, 16384, 16), (2, 100, 7), (1, 10, 10)] {
+        for (t, data_len, codewords) in
+            [(8, 4096, 1), (12, 8192, 2), (4, 16384, 16), (2, 100, 7), (1, 10, 10)]
+        {
             let codec = PageCodec::with_kernel(t, data_len, codewords, kernel).unwrap();
             let mut page = vec![0; codec.stored_len()];
             rng.fill_bytes(&mut page[..data_len]);
@@ -101,5 +103,8 @@ fn more_than_t_errors_never_pass() {
     }
     // The trials would show nothing if the code miscorrected nothing.
     let share = trials() / 100;
-    assert!(uncorrectable > share && miscorrected > share, "{uncorrectable} refused, {miscorrected} by the CRC");
+    assert!(
+        uncorrectable > share && miscorrected > share,
+        "{uncorrectable} refused, {miscorrected} by the CRC"
+    );
 }

@@ -40,7 +40,11 @@ fn impossible_parameters_are_errors_that_say_what_is_possible() {
             CodeError::TooLong { data_len: usize::MAX, m: 16, t: 1, max: 8189 },
             "at most 8189 bytes",
         ),
-        (Bch::builder(64, 1).m(5), CodeError::TooLong { data_len: 1, m: 5, t: 64, max: 0 }, "at most 0 bytes"),
+        (
+            Bch::builder(64, 1).m(5),
+            CodeError::TooLong { data_len: 1, m: 5, t: 64, max: 0 },
+            "at most 0 bytes",
+        ),
     ] {
         let found = builder.build().expect_err(text);
         assert_eq!(found, error);

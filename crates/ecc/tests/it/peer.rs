@@ -101,8 +101,7 @@ fn parities_and_corrections_are_those_of_the_linux_kernel() {
                     Ok(()) => found.iter().map(usize::to_string).collect::<Vec<_>>().join(" "),
                     Err(_) => "refused".into(),
                 };
-                let fields =
-                    [hex(&data), hex(&received), hex(&received_parity)].join(" ");
+                let fields = [hex(&data), hex(&received), hex(&received_parity)].join(" ");
                 input += &format!("{t} {} {m} {fields}\n", code.polynomial());
                 expected.push((format!("m {m}, t {t}, {errors} errors, {kernel}"), hex(&parity), result));
             }

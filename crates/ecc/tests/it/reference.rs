@@ -85,7 +85,11 @@ fn every_word_near_a_codeword_is_decoded_as_trying_all_patterns_does() {
                         assert!(pattern.len() > t || found.len() == pattern.len());
                     }
                     None => {
-                        assert_eq!(result, Err(DecodeError::Uncorrectable { t }), "{kernel}, t {t}: {pattern:?}");
+                        assert_eq!(
+                            result,
+                            Err(DecodeError::Uncorrectable { t }),
+                            "{kernel}, t {t}: {pattern:?}"
+                        );
                         assert!(found.is_empty());
                     }
                 }
