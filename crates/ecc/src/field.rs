@@ -156,7 +156,7 @@ impl Field {
             return 0;
         }
         let log = self.log(a);
-        self.exp(if log % 2 == 0 { log / 2 } else { (log + self.order) / 2 })
+        self.exp(if log.is_multiple_of(2) { log / 2 } else { (log + self.order) / 2 })
     }
 
     /// A y with y³ + a·y + b = 0, for a b other than 0. `None` if there is none, or if a is 0 and there are fewer than
@@ -164,7 +164,7 @@ impl Field {
     pub(crate) fn solve_cubic(&self, a: u32, b: u32) -> Option<u32> {
         if a == 0 {
             let log = self.log(b);
-            return (self.order % 3 == 0 && log % 3 == 0).then(|| self.exp(log / 3));
+            return (self.order.is_multiple_of(3) && log.is_multiple_of(3)).then(|| self.exp(log / 3));
         }
         // y = √a·z gives z³ + z = b / (a·√a).
         let root = self.square_root(a);

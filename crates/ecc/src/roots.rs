@@ -43,7 +43,7 @@ pub(crate) fn roots<A: Arith>(arith: A, polynomial: &Poly, degree: usize, roots:
     match degree {
         0..=LARGEST_DEGREE => solve(arith.field(), polynomial, degree, roots),
         // Less memory is faster to clear.
-        ..=16 => split::<A, 16, 8>(arith, polynomial, degree, roots),
+        5..=16 => split::<A, 16, 8>(arith, polynomial, degree, roots),
         _ => split::<A, 64, 32>(arith, polynomial, degree, roots),
     }
 }

@@ -378,7 +378,8 @@ impl<Q: Quad> Arith for ProductArith<Q> {
             // The squares of the lower powers go to every second place, the last of which is that of x^0.
             let low = Self::load(&squares, reduced + from / 2);
             // SAFETY: `new` requires the instructions.
-            let spread = unsafe { if degree % 2 == 0 { low.after_zeros() } else { low.before_zeros() } };
+            let spread =
+                unsafe { if degree.is_multiple_of(2) { low.after_zeros() } else { low.before_zeros() } };
             self.store(square, from, Self::sum(sum, spread));
         }
     }

@@ -124,7 +124,7 @@ fn errors_that_a_weaker_code_takes_for_a_codeword_are_corrected() {
                 let (mut data, mut parity) = (vec![0; 20], vec![0; code.parity_len()]);
                 let moved = code.parity_bits() - weak.parity_bits();
                 for at in &errors {
-                    flip(&mut data, &mut parity, (at ^ 7) + moved ^ 7);
+                    flip(&mut data, &mut parity, ((at ^ 7) + moved) ^ 7);
                 }
                 let case = format!("{kernel}, t {weaker}, bit {bit}: {errors:?}");
                 assert_eq!(code.decode(&mut data, &mut parity), Ok(errors.len()), "{case}");
