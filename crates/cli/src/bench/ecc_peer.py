@@ -41,9 +41,9 @@ def measure(call, arguments):
             return passed / calls
 
 
+overhead = min(measure(code.encode, [(b"",)] * count) for _ in range(repeats))
 runs = {"encode": [], "clean": [], "errors": []}
 for _ in range(repeats):
-    overhead = measure(code.encode, [(b"",)] * count)
     runs["encode"].append(measure(code.encode, [(data,) for data, _ in clean]) - overhead)
     runs["clean"].append(measure(code.decode, clean) - overhead)
     runs["errors"].append(measure(code.decode, wrong) - overhead)
