@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+#[path = "../ecc.rs"]
+mod ecc;
 #[path = "../presets.rs"]
 mod presets;
 #[path = "../traces.rs"]
@@ -19,6 +21,9 @@ fn main() -> std::io::Result<()> {
     }
     for (target, _) in presets::TARGETS {
         write(target, presets::sample(target))?;
+    }
+    for (target, _) in ecc::TARGETS {
+        write(target, ecc::sample(target))?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The fuzz targets of all parsers: each is a separate binary built from this file, which selects the parser by the
-//! binary's name. `cargo +nightly fuzz list` lists them.
+//! The fuzz targets of all parsers and of the error-correcting codes: each is a separate binary built from this file,
+//! which selects the function by the binary's name. `cargo +nightly fuzz list` lists them.
 
 #![no_main]
 
@@ -7,6 +7,9 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 
+#[expect(dead_code, reason = "samples are for seeds and tests")]
+#[path = "../ecc.rs"]
+mod ecc;
 #[expect(dead_code, reason = "samples are for seeds and tests")]
 #[path = "../presets.rs"]
 mod presets;
@@ -16,7 +19,7 @@ mod traces;
 
 static PARSER: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = env!("CARGO_BIN_NAME");
-    let mut targets = traces::TARGETS.iter().chain(presets::TARGETS);
+    let mut targets = traces::TARGETS.iter().chain(presets::TARGETS).chain(ecc::TARGETS);
     targets.find(|(target, _)| *target == name).expect("the binary has the name of a target").1
 });
 

@@ -6,6 +6,7 @@
 mod caches;
 mod characterize;
 mod checkpoint;
+mod ecc;
 mod hardware;
 mod latency;
 mod memory;
@@ -35,6 +36,8 @@ pub(crate) enum BenchCommand {
     Characterize(characterize::CharacterizeArgs),
     /// Sync and rollback of a pool with dirty segments, against msync of a mapping
     Checkpoint(checkpoint::CheckpointArgs),
+    /// BCH codes: encoding and decoding by every kernel, against the Linux kernel's BCH
+    Ecc(ecc::EccArgs),
     /// The papers' systems and their baselines simulated on hardware of today
     Hardware(hardware::HardwareArgs),
     /// Random updates of memory larger than DRAM: pager and pool against mmap and swap
@@ -110,6 +113,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Characterize(args) => {
             measure("characterize", none, &args.output, || characterize::run(&args))
         }
+        BenchCommand::Ecc(args) => measure("ecc", none, &args.output, || ecc::run(&args)),
         BenchCommand::Hardware(args) => measure("hardware", none, &args.output, || hardware::run(&args)),
         BenchCommand::SimPeers(args) => measure("sim-peers", none, &args.output, || sim_peers::run(&args)),
         BenchCommand::Checkpoint(args) => {

@@ -33,8 +33,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-testkit", &["deepram-core", "deepram-pool"]),
 ];
 
-/// The crates that access memory by address, and those with a C or Python interface.
-const MAY_BE_UNSAFE: &[&str] = &["deepram-pool", "deepram-preload", "deepram-capi", "deepram-python"];
+/// The crates that access memory by address, that with vector instructions, and those with a C or Python interface.
+const MAY_BE_UNSAFE: &[&str] =
+    &["deepram-pool", "deepram-preload", "deepram-ecc", "deepram-capi", "deepram-python"];
 
 /// Returns one line for each dependency of a workspace that is not permitted.
 fn broken_arrows(metadata: &Value) -> Vec<String> {

@@ -105,3 +105,27 @@ fn a_bench_writes_its_results_to_a_new_file_at_each_run() {
         "{text}"
     );
 }
+
+#[test]
+fn every_kernel_is_measured_for_every_code_and_an_absent_peer_is_named() {
+    let folder = folder();
+    let arguments = ["bench", "ecc", "--sizes", "64,512", "--strengths", "1,5", "--repeats", "1", "--json"];
+    let result =
+        deepram(folder.path(), &[&arguments[..], &["--milliseconds", "1", "--peer"]].concat()).json();
+    let rows = result["rows"].as_array().unwrap();
+    for kernel in ["portable", "table"] {
+        let mine: Vec<_> = rows.iter().filter(|row| row["kernel"] == kernel).collect();
+        assert_eq!(mine.len(), 4, "{result}");
+        for row in mine {
+            for rate in ["encode", "decode_clean", "decode_errors"] {
+                assert!(row[rate].as_f64().unwrap() > 0.0, "{row}");
+            }
+        }
+    }
+    let with_peer = rows.iter().any(|row| row["kernel"] == "bchlib" && row["encode"].as_f64() > Some(0.0));
+    assert!(with_peer || result["skipped"].to_string().contains("pip install bchlib"), "{result}");
+    let error = deepram(folder.path(), &["bench", "ecc", "--sizes", "9000", "--strengths", "1"]).error(1);
+    assert!(error.contains("at most 8189 bytes"), "{error}");
+    let error = deepram(folder.path(), &["bench", "ecc", "--kernels", "fast"]).error(2);
+    assert!(error.contains("portable, table, clmul"), "{error}");
+}
