@@ -19,7 +19,8 @@ pub(super) fn line() -> usize {
 }
 
 /// # Safety
-/// As for [`super::Flusher::flush`]. `first` is the first byte of a line.
+/// These lines from `first` on, the first byte of one, are mapped and readable. For [`Method::NonTemporal`] they are also
+/// writable, and no other thread stores to them meanwhile.
 pub(super) unsafe fn flush(method: Method, first: *const u8, lines: usize, line: usize) {
     for n in 0..lines {
         let start = first.wrapping_add(n * line);

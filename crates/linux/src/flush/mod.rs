@@ -10,9 +10,9 @@
 //! use deepram_linux::flush::{Flusher, Method};
 //!
 //! let flusher = Flusher::new(Method::best())?;
-//! let value = [7u8; 200];
-//! // SAFETY: `value` is mapped, and only this thread uses it.
-//! unsafe { flusher.persist(value.as_ptr(), value.len()) };
+//! let mut value = [7u8; 200];
+//! flusher.flush_bytes(&mut value);
+//! flusher.barrier();
 //! # Ok::<(), deepram_linux::flush::NotAvailable>(())
 //! ```
 
@@ -145,21 +145,25 @@ impl Flusher {
     }
 
     /// Writes every cache line back of which `start..start + len` contains a byte. Nothing is flushed if `len` is 0. The
-    /// write-backs are ordered by [`Flusher::fence`] only.
+    /// write-backs are ordered by [`Flusher::fence`] only. [`Method::NonTemporal`] stores to whole lines of the range; lines of
+    /// which the range has a part are flushed by [`Method::Clflush`], as their other bytes may be another thread's.
     ///
     /// # Safety
-    /// The range is mapped and readable. For [`Method::NonTemporal`], all bytes of its lines are mapped, readable and writable, and
-    /// no other thread stores to these lines meanwhile: its store could be lost.
+    /// The range is mapped and readable. For [`Method::NonTemporal`] it is also writable, and no other thread stores to it
+    /// meanwhile: its store could be lost.
     pub unsafe fn flush(&self, start: *const u8, len: usize) {
-        if len == 0 {
-            return;
+        for Part { method, skip, lines } in parts(self.method, start.addr(), len, self.line) {
+            let first = start.with_addr((start.addr() & !(self.line - 1)) + skip * self.line);
+            // SAFETY: as promised by the caller. Each line has bytes of the range, and lies within their page; if the method
+            // stores, the line has no other bytes.
+            unsafe { processor::flush(method, first, lines, self.line) };
         }
-        let skipped = start.addr() & (self.line - 1);
-        let lines = (skipped + len).div_ceil(self.line);
-        // The first byte of a line lies in the same page as the bytes that the range has of it.
-        let first = start.wrapping_sub(skipped);
-        // SAFETY: as promised by the caller; a line lies within one page.
-        unsafe { processor::flush(self.method, first, lines, self.line) };
+    }
+
+    /// Flushes bytes that no other thread uses, by [`Flusher::flush`].
+    pub fn flush_bytes(&self, bytes: &mut [u8]) {
+        // SAFETY: the slice is mapped and writable, and this call alone uses it.
+        unsafe { self.flush(bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// Orders all flushes of this thread before its later stores.
@@ -187,6 +191,33 @@ impl Flusher {
         unsafe { self.flush(start, len) };
         self.barrier();
     }
+}
+
+/// Adjacent lines that are flushed by the same method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    method: Method,
+    /// Number of lines before it, from the first line of the range on.
+    skip: usize,
+    lines: usize,
+}
+
+/// Divides the lines of the range of `len` bytes at address `start`. A method that stores gets whole lines only.
+fn parts(method: Method, start: usize, len: usize, line: usize) -> [Part; 3] {
+    let before = start & (line - 1);
+    let lines = if len == 0 { 0 } else { (before + len).div_ceil(line) };
+    let none = Part { method, skip: 0, lines: 0 };
+    if method != Method::NonTemporal {
+        return [none, Part { lines, ..none }, none];
+    }
+    let head = usize::from(lines > 0 && (before != 0 || len < line));
+    let tail = usize::from(lines > head && !(before + len).is_multiple_of(line));
+    let edge = Part { method: Method::Clflush, ..none };
+    [
+        Part { lines: head, ..edge },
+        Part { skip: head, lines: lines - head - tail, ..none },
+        Part { skip: lines - tail, lines: tail, ..edge },
+    ]
 }
 
 #[cfg(test)]

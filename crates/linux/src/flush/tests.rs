@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -56,12 +56,12 @@ fn a_range_of_any_alignment_is_flushed_and_keeps_its_bytes() {
 fn lines_of_a_range_leave_the_caches_and_their_neighbours_stay() {
     // `clwb` may leave a line in the caches.
     for flusher in flushers().into_iter().filter(|flusher| flusher.method() != Method::Clwb) {
-        let [before, first, second, after] = load_times(flusher);
-        assert!(
-            first.min(second) > before.max(after),
-            "{}: {before:?}, flushed {first:?} and {second:?}, {after:?}",
-            flusher.method()
-        );
+        // Other programs may empty the caches, so that loads of all lines take long.
+        let told_apart = (0..50).any(|_| {
+            let [before, first, second, after] = load_times(flusher);
+            first.min(second) > before.max(after)
+        });
+        assert!(told_apart, "{}", flusher.method());
     }
 }
 
@@ -86,7 +86,7 @@ fn load_times(flusher: Flusher) -> [Duration; 4] {
             assert_eq!(sum, PLACES as u64);
             begin.elapsed()
         };
-        (0..50).map(|_| once()).min().unwrap()
+        (0..20).map(|_| once()).min().unwrap()
     };
     [8, 9, 10, 11].map(load_time)
 }
@@ -108,26 +108,23 @@ fn a_barrier_takes_its_delay() {
 }
 
 #[test]
-fn methods_that_do_not_store_lose_no_store_of_another_thread() {
-    let words: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Relaxed) {
-                for flusher in flushers().iter().filter(|flusher| flusher.method() != Method::NonTemporal) {
-                    // SAFETY: within `words`.
-                    unsafe { flusher.persist(words.as_ptr().cast(), 64 * 8) };
+fn each_line_of_a_range_is_flushed_once_and_stores_stay_within_the_range() {
+    const LINE: usize = 64;
+    for start in 0..2 * LINE {
+        for len in 0..5 * LINE {
+            for method in Method::ALL {
+                let mut next = start / LINE;
+                for part in parts(method, start, len, LINE).into_iter().filter(|part| part.lines > 0) {
+                    let first = start / LINE + part.skip;
+                    assert_eq!(first, next, "{method}, {len} bytes at {start}");
+                    next += part.lines;
+                    let within = first * LINE >= start && next * LINE <= start + len;
+                    assert!(part.method != Method::NonTemporal || within, "{len} bytes at {start}");
+                    assert!(part.method == method || part.lines == 1, "{method}, {len} bytes at {start}");
                 }
-            }
-        });
-        for round in 1..20_000u64 {
-            words.iter().for_each(|word| word.store(round, Relaxed));
-            let lost = words.iter().filter(|word| word.load(Relaxed) != round).count();
-            if lost > 0 {
-                done.store(true, Relaxed);
-                panic!("round {round}: {lost} stores are lost");
+                let end = if len == 0 { start / LINE } else { (start + len).div_ceil(LINE) };
+                assert_eq!(next, end, "{method}, {len} bytes at {start}");
             }
         }
-        done.store(true, Relaxed);
-    });
+    }
 }

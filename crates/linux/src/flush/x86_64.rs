@@ -39,7 +39,8 @@ pub(super) fn line() -> usize {
 }
 
 /// # Safety
-/// As for [`super::Flusher::flush`], whose method is available. `first` is the first byte of a line.
+/// The method is available. These lines from `first` on, the first byte of one, are mapped and readable. For
+/// [`Method::NonTemporal`] they are also writable, and no other thread stores to them meanwhile.
 pub(super) unsafe fn flush(method: Method, first: *const u8, lines: usize, line: usize) {
     let starts = (0..lines).map(|n| first.wrapping_add(n * line));
     match method {
