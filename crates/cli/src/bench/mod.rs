@@ -6,6 +6,7 @@
 mod caches;
 mod characterize;
 mod checkpoint;
+mod flush;
 mod hardware;
 mod latency;
 mod memory;
@@ -35,6 +36,8 @@ pub(crate) enum BenchCommand {
     Characterize(characterize::CharacterizeArgs),
     /// Sync and rollback of a pool with dirty segments, against msync of a mapping
     Checkpoint(checkpoint::CheckpointArgs),
+    /// Cost of flushing a cache line to memory by each method that the processor has
+    Flush(flush::FlushArgs),
     /// The papers' systems and their baselines simulated on hardware of today
     Hardware(hardware::HardwareArgs),
     /// Random updates of memory larger than DRAM: pager and pool against mmap and swap
@@ -110,6 +113,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Characterize(args) => {
             measure("characterize", none, &args.output, || characterize::run(&args))
         }
+        BenchCommand::Flush(args) => measure("flush", none, &args.output, || flush::run(&args)),
         BenchCommand::Hardware(args) => measure("hardware", none, &args.output, || hardware::run(&args)),
         BenchCommand::SimPeers(args) => measure("sim-peers", none, &args.output, || sim_peers::run(&args)),
         BenchCommand::Checkpoint(args) => {

@@ -36,7 +36,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The crates that access memory by address, and those with a C or Python interface.
-const MAY_BE_UNSAFE: &[&str] = &["deepram-linux", "deepram-pool", "deepram-preload", "deepram-capi", "deepram-python"];
+const MAY_BE_UNSAFE: &[&str] =
+    &["deepram-linux", "deepram-pool", "deepram-preload", "deepram-capi", "deepram-python"];
 
 /// Returns one line for each dependency of a workspace that is not permitted.
 fn broken_arrows(metadata: &Value) -> Vec<String> {
