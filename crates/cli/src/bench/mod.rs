@@ -7,6 +7,7 @@ mod caches;
 mod characterize;
 mod checkpoint;
 mod ecc;
+mod flush;
 mod hardware;
 mod latency;
 mod memory;
@@ -38,6 +39,8 @@ pub(crate) enum BenchCommand {
     Checkpoint(checkpoint::CheckpointArgs),
     /// BCH codes: encoding and decoding by every kernel, against the Linux kernel's BCH
     Ecc(ecc::EccArgs),
+    /// Cost of flushing a cache line to memory by each method that the processor has
+    Flush(flush::FlushArgs),
     /// The papers' systems and their baselines simulated on hardware of today
     Hardware(hardware::HardwareArgs),
     /// Random updates of memory larger than DRAM: pager and pool against mmap and swap
@@ -114,6 +117,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
             measure("characterize", none, &args.output, || characterize::run(&args))
         }
         BenchCommand::Ecc(args) => measure("ecc", none, &args.output, || ecc::run(&args)),
+        BenchCommand::Flush(args) => measure("flush", none, &args.output, || flush::run(&args)),
         BenchCommand::Hardware(args) => measure("hardware", none, &args.output, || hardware::run(&args)),
         BenchCommand::SimPeers(args) => measure("sim-peers", none, &args.output, || sim_peers::run(&args)),
         BenchCommand::Checkpoint(args) => {

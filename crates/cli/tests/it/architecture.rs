@@ -14,7 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-trace", &["deepram-core"]),
     ("deepram-sim", &["deepram-core", "deepram-media", "deepram-trace"]),
     ("deepram-repro", &["deepram-core", "deepram-media", "deepram-trace", "deepram-sim"]),
-    ("deepram-pool", &["deepram-core", "deepram-media"]),
+    ("deepram-linux", &[]),
+    ("deepram-pool", &["deepram-core", "deepram-linux", "deepram-media"]),
     ("deepram-preload", &["deepram-pool"]),
     ("deepram-capi", &["deepram-pool"]),
     ("deepram-python", &["deepram-sim", "deepram-pool", "deepram-trace"]),
@@ -23,6 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "deepram-core",
             "deepram-ecc",
+            "deepram-linux",
             "deepram-media",
             "deepram-trace",
             "deepram-sim",
@@ -35,7 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// The crates that access memory by address, that with vector instructions, and those with a C or Python interface.
 const MAY_BE_UNSAFE: &[&str] =
-    &["deepram-pool", "deepram-preload", "deepram-ecc", "deepram-capi", "deepram-python"];
+    &["deepram-linux", "deepram-pool", "deepram-preload", "deepram-ecc", "deepram-capi", "deepram-python"];
 
 /// Returns one line for each dependency of a workspace that is not permitted.
 fn broken_arrows(metadata: &Value) -> Vec<String> {
