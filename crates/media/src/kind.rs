@@ -1,8 +1,10 @@
 //! The kinds of presets, and the typed model of each kind.
 
 use crate::array::Array;
+use crate::bit_errors::BitErrors;
 use crate::disk::Disk;
 use crate::dram::Dram;
+use crate::ecc::Ecc;
 use crate::error::MediaError;
 use crate::hierarchy::Hierarchy;
 use crate::link::Link;
@@ -59,6 +61,10 @@ kinds! {
     Pcm = Pcm,
     /// NAND flash packages.
     Nand = Nand,
+    /// Bit errors of flash cells.
+    BitErrors = BitErrors,
+    /// Error-correcting codes.
+    Ecc = Ecc,
     /// DRAM and PCM arrays inside a device, with leakage.
     Array = Array,
     /// Hard disks.

@@ -18,6 +18,8 @@ const BUILTIN: &[(&str, &str)] = &[
     ("presets/pcm.toml", include_str!("../presets/pcm.toml")),
     ("presets/nand.toml", include_str!("../presets/nand.toml")),
     ("presets/array.toml", include_str!("../presets/array.toml")),
+    ("presets/errors.toml", include_str!("../presets/errors.toml")),
+    ("presets/ecc.toml", include_str!("../presets/ecc.toml")),
     ("presets/disk.toml", include_str!("../presets/disk.toml")),
     ("presets/file.toml", include_str!("../presets/file.toml")),
     ("presets/link.toml", include_str!("../presets/link.toml")),
