@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::bit_errors::BitErrors;
 use crate::disk::Disk;
+use crate::disk_cache::DiskCacheServer;
 use crate::dram::Dram;
 use crate::ecc::Ecc;
 use crate::error::MediaError;
@@ -87,6 +88,8 @@ kinds! {
     Nvmm = Nvmm,
     /// DRAM and a byte-addressable SSD.
     Hierarchy = Hierarchy,
+    /// Servers with a disk cache of DRAM and flash.
+    Server = DiskCacheServer,
 }
 
 impl PresetKind {

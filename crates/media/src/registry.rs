@@ -21,6 +21,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("presets/errors.toml", include_str!("../presets/errors.toml")),
     ("presets/ecc.toml", include_str!("../presets/ecc.toml")),
     ("presets/disk.toml", include_str!("../presets/disk.toml")),
+    ("presets/server.toml", include_str!("../presets/server.toml")),
     ("presets/file.toml", include_str!("../presets/file.toml")),
     ("presets/link.toml", include_str!("../presets/link.toml")),
     ("presets/pmem.toml", include_str!("../presets/pmem.toml")),
