@@ -22,8 +22,8 @@ use crate::slab::Slab;
 /// The purpose of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobPurpose {
-    /// A read of this request.
-    Request(Slot),
+    /// A read of a disk page for a request.
+    Request(Slot, u32),
     /// A read of a request that cannot be corrected: the fetch of this number follows.
     Failed(u32),
     /// A read whose data go to this disk page.
@@ -166,7 +166,7 @@ impl FlashJobs {
             class,
             plane: page.block % self.planes,
             page: index,
-            bytes: if op == NandOp::Erase { 0 } else { nand.page_on_bus().0 as u32 },
+            bytes: if op == NandOp::Erase { 0 } else { nand.page.0 as u32 },
             array_time: Some(nand.array_time(op).0),
             copy_back: false,
             blocked: false,

@@ -3,7 +3,7 @@
 
 use deepram_core::disk_cache::ReadOutcome;
 use deepram_core::reliability::Level;
-use deepram_media::{NandOp, Picos};
+use deepram_media::Picos;
 use deepram_trace::Op;
 
 use super::flash_jobs::JobPurpose;
@@ -150,7 +150,7 @@ impl DiskCacheDevice {
                     self.ready_at(slot, end);
                 } else {
                     self.requests[slot as usize].parts += 1;
-                    self.add_host_read(at, JobPurpose::Request(slot));
+                    self.add_host_read(at, JobPurpose::Request(slot, page));
                 }
             }
             ReadOutcome::Disk { failed } => {
@@ -222,8 +222,7 @@ impl DiskCacheDevice {
     pub(super) fn end_job(&mut self, number: u32, context: &mut Context<CacheEvent>) {
         let Some(job) = self.jobs.end(number, self.now) else { return };
         match job.purpose {
-            JobPurpose::Request(slot) => {
-                let page = (self.requests[slot as usize].command.offset / self.page) as u32;
+            JobPurpose::Request(slot, page) => {
                 let end = self.access_dram(page, self.page, true);
                 self.ready_at(slot, end);
                 self.add_time(Level::Flash, slot);
@@ -239,7 +238,7 @@ impl DiskCacheDevice {
                 self.disk.write(page);
             }
             JobPurpose::WriteBack(written) => self.written_back(written, context),
-            JobPurpose::Other => debug_assert!(job.op != NandOp::Erase || job.page.strength == 0),
+            JobPurpose::Other => {}
         }
     }
 

@@ -70,7 +70,7 @@ impl DiskCacheDevice {
         number
     }
 
-    /// Adds a read of a request. Returns its number.
+    /// Adds a read of a request.
     pub(super) fn add_host_read(&mut self, page: PhysicalPage, purpose: JobPurpose) {
         self.flash.host_reads += 1;
         self.add_job(NandOp::Read, OperationClass::Demand, page, purpose, None);
