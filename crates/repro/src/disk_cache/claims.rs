@@ -129,7 +129,7 @@ pub fn claims() -> Vec<Claim> {
         )
         .synthetic(),
         magnitude(
-            "lifetime",
+            "lifetime-mean",
             "lifetime",
             "section 5.3, Figure 10",
             "Accesses until all flash has failed, programmable controller over one of a single bit, mean over the workloads",

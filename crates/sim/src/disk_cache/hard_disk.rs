@@ -41,7 +41,7 @@ pub(super) struct DiskTotals {
 }
 
 impl DiskTotals {
-    fn since(&self, base: &Self) -> Self {
+    pub(super) fn since(&self, base: &Self) -> Self {
         Self {
             reads: self.reads - base.reads,
             writes: self.writes - base.writes,
@@ -68,7 +68,6 @@ pub(super) struct HardDisk {
     head: Option<u64>,
     idle_since: Time,
     totals: DiskTotals,
-    base: DiskTotals,
 }
 
 impl HardDisk {
@@ -83,7 +82,6 @@ impl HardDisk {
             head: None,
             idle_since: 0,
             totals: DiskTotals::default(),
-            base: DiskTotals::default(),
         }
     }
 
@@ -146,23 +144,13 @@ impl HardDisk {
         self.active.is_none() && self.waited_for.is_empty() && self.background.is_empty()
     }
 
-    /// Pages written since the start.
-    pub(super) fn all_pages_written(&self) -> u64 {
-        self.totals.pages_written
-    }
-
-    pub(super) fn begin_measuring(&mut self) {
-        self.base = self.totals;
-    }
-
-    /// Requests and times since measuring began.
+    /// Requests and times since the start.
     pub(super) fn totals(&self) -> DiskTotals {
-        self.totals.since(&self.base)
+        self.totals
     }
 
     /// Energy of accesses, and of idle and standby time, over `time`, picojoules.
-    pub(super) fn energy_pj(&self, time: Picos) -> (f64, f64) {
-        let did = self.totals();
+    pub(super) fn energy_pj(&self, did: &DiskTotals, time: Picos) -> (f64, f64) {
         let access = power_energy(self.disk.seek, Picos(did.seeking))
             + power_energy(self.disk.operating, Picos(did.moving));
         let idle = time.0.saturating_sub(did.seeking + did.moving + did.standing);

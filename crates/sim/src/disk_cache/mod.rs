@@ -16,7 +16,9 @@
 //! 4. Dirty pages of DRAM go to flash each `write_back_period`, those of flash to the disk each
 //!    `flush_period`, as long as there are any. A pass that is not over when the next is due goes on.
 //! 5. A flush of the host writes all dirty pages of DRAM to flash, which is not volatile.
-//! 6. Flash is the shared flash array, with one target for each die.
+//! 6. A run is counted until the last completion of a request. What the devices do later, such as the last
+//!    pass, belongs to no request and no measured time.
+//! 7. Flash is the shared flash array, with one target for each die.
 
 mod configure;
 mod counts;
@@ -45,7 +47,7 @@ pub use counts::{CacheCounts, CacheReport};
 pub use wearing_flash::WearingFlash;
 
 use flash_jobs::FlashJobs;
-use hard_disk::HardDisk;
+use hard_disk::{DiskTotals, HardDisk};
 use requests::{Fetch, HostRequest, WriteBacks};
 
 /// The commands that a server accepts at once.
@@ -100,12 +102,21 @@ pub struct DiskCacheDevice {
     reclaiming: bool,
     network_free: Time,
     payload: u64,
-    payload_base: u64,
     now: Time,
     counts: CacheCounts,
-    base: CacheCounts,
     flash: FlashCounts,
-    flash_base: FlashCounts,
+    /// The totals when a request last completed, and when measuring began.
+    last: Totals,
+    base: Totals,
+}
+
+/// Everything that a run counts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    counts: CacheCounts,
+    flash: FlashCounts,
+    disk: DiskTotals,
+    payload: u64,
 }
 
 /// Builds core's cache of a server, without time: for studies of lifetime and miss rates.
@@ -151,12 +162,11 @@ impl DiskCacheDevice {
             reclaiming: false,
             network_free: 0,
             payload: 0,
-            payload_base: 0,
             now: 0,
             counts: CacheCounts::default(),
-            base: CacheCounts::default(),
             flash: FlashCounts::default(),
-            flash_base: FlashCounts::default(),
+            last: Totals::default(),
+            base: Totals::default(),
         })
     }
 
@@ -166,10 +176,22 @@ impl DiskCacheDevice {
         &self.cache
     }
 
-    /// The counters since measuring began.
+    /// The counters from when measuring began until the last completion of a request.
     #[must_use]
     pub fn cache_counts(&self) -> CacheCounts {
-        self.counts.since(&self.base)
+        self.last.counts.since(&self.base.counts)
+    }
+
+    /// Records the totals: a request is complete.
+    fn record(&mut self) {
+        let (counts, payload) = (self.counts, self.payload);
+        let flash = FlashCounts { host_pages: counts.page_writes, ..self.flash };
+        self.last = Totals { counts, flash, disk: self.disk.totals(), payload };
+    }
+
+    /// The requests and times of the disk, as [`Self::cache_counts`].
+    fn disk_totals(&self) -> DiskTotals {
+        self.last.disk.since(&self.base.disk)
     }
 
     /// The operations of the DRAM since measuring began.
@@ -187,7 +209,7 @@ impl DiskCacheDevice {
     pub(crate) fn energy_pj(&self, time: Picos) -> Vec<(&'static str, f64, f64)> {
         let mut parts: Vec<_> = self.dram.energy_pj(time).into();
         let (slc, mlc) = (&self.server.slc, &self.server.mlc);
-        let (did, flash) = (self.cache_counts(), self.flash.since(&self.flash_base));
+        let (did, flash) = (self.cache_counts(), self.last.flash.since(&self.base.flash));
         let of = |op: NandOp, all: u64, single: u64| {
             slc.energy(op).times(single).0 + mlc.energy(op).times(all - single).0
         };
@@ -198,7 +220,7 @@ impl DiskCacheDevice {
             parts.push(("flash erase", of(NandOp::Erase, flash.erases, did.slc_erases), 0.0));
             parts.push(("flash standby", 0.0, power_energy(mlc.standby_power(), time).0 * dies));
         }
-        let (access, rest) = self.disk.energy_pj(time);
+        let (access, rest) = self.disk.energy_pj(&self.disk_totals(), time);
         parts.push(("disk", access, rest));
         parts
     }
@@ -215,7 +237,7 @@ impl DiskCacheDevice {
             parts.map(|part| part.1 + part.2).sum::<f64>()
         };
         let access = energy.iter().filter(|part| part.0 == "disk").map(|part| part.1).sum::<f64>();
-        let disk = self.disk.totals();
+        let disk = self.disk_totals();
         let flash = self.cache.flash();
         let status = flash.status();
         let mean = |level: Level| {
@@ -229,7 +251,7 @@ impl DiskCacheDevice {
             network_bytes_per_s: if time.0 == 0 {
                 0.0
             } else {
-                (self.payload - self.payload_base) as f64 / time.seconds()
+                (self.last.payload - self.base.payload) as f64 / time.seconds()
             },
             memory_power_w: watts(sum(false)),
             disk_power_w: watts(sum(true)),
@@ -376,15 +398,12 @@ impl Device for DiskCacheDevice {
     }
 
     fn begin_measuring(&mut self) {
-        self.base = self.counts;
-        self.flash_base = self.flash;
-        self.payload_base = self.payload;
+        self.base = self.last;
         self.dram.begin_measuring();
-        self.disk.begin_measuring();
     }
 
     fn counts(&self) -> FlashCounts {
-        FlashCounts { host_pages: self.counts.page_writes, ..self.flash }
+        self.last.flash
     }
 
     fn check(&self) -> Result<(), SimError> {
@@ -422,7 +441,7 @@ impl Device for DiskCacheDevice {
             )?;
             law(
                 "the disk wrote the pages that left flash or DRAM",
-                self.disk.all_pages_written(),
+                self.disk.totals().pages_written,
                 did.flushes + did.direct_writes,
             )?;
         }

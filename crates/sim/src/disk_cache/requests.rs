@@ -211,6 +211,7 @@ impl DiskCacheDevice {
             self.network_free = end;
             self.payload += request.command.len;
         }
+        self.record();
         if end > self.now {
             context.queue.push(Picos(end), Event::Complete(slot));
         } else {
