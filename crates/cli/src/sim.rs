@@ -40,8 +40,8 @@ const STEP: u64 = 1 << 14;
 #[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace", "keys"])))]
 pub(crate) struct SimArgs {
-    /// System: dram, nvmm, ssd, ssd-buffer, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool, the real pool on a
-    /// device that `deepram media measure` has measured
+    /// System: dram, nvmm, ssd, ssd-buffer, disk-cache, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool, the
+    /// real pool on a device that `deepram media measure` has measured
     #[arg(value_name = "SYSTEM", value_parser = system)]
     system: System,
     /// Generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; the end of this help lists all workloads
@@ -105,7 +105,7 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     suspend: bool,
     /// Preset of a processor, such as nvmm-host. Each request becomes references to its lines, issued by --threads
-    /// threads that share the workload. Not for ssd, ssd-buffer and pool
+    /// threads that share the workload. Not for ssd, ssd-buffer, disk-cache and pool
     #[arg(long, value_name = "PRESET", conflicts_with_all = ["depth", "think", "closed", "requests", "interval"])]
     processor: Option<String>,
     /// Cores of the processor [default: as in its preset]
@@ -399,7 +399,7 @@ fn check_options(args: &SimArgs) -> anyhow::Result<()> {
         (args.swap, paging, "--swap", "is for ssd-paging"),
         (
             args.processor.is_some(),
-            !matches!(system, System::Ssd | System::SsdBuffer | System::Pool),
+            !matches!(system, System::Ssd | System::SsdBuffer | System::DiskCache | System::Pool),
             "--processor",
             "is for memory systems, such as dram, nvmm, ssd-paging and flatflash",
         ),

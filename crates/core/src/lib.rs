@@ -20,6 +20,8 @@
 //! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, GCLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | NVMM, Architecture; FlatFlash, 3.4 |
 //! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold; hotness and coolness thresholds, Bloom filters, wear balance | FlatFlash, 3.3 and 3.4; hybrid SSD cache, V-C |
 //! | [`hybrid_buffer`] | an SSD's write buffer of DRAM and PCM | hybrid SSD cache, V |
+//! | [`reliability`] | strength of the code and density of the cells of each flash page; triggers, tables, wear-aware replacement | flash disk cache, 3 |
+//! | [`disk_cache`] | a disk cache of DRAM and flash, in regions for reads and writes | flash disk cache, 3 |
 //! | [`write_buffer`] | policies of a drive's write buffer: LRU, CFLRU, LRU-WSR, CCF-LRU, FAB, BPLRU | hybrid SSD cache, VII |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -29,12 +31,14 @@ extern crate alloc;
 pub mod addr;
 pub mod bit_vector;
 pub mod cache;
+pub mod disk_cache;
 pub mod ftl;
 pub mod hybrid_buffer;
 pub mod journal;
 pub mod migration;
 pub mod page_table;
 pub mod placement;
+pub mod reliability;
 pub mod suggest;
 pub mod units;
 pub mod volume;

@@ -29,6 +29,8 @@ pub enum Dimension {
     Voltage,
     /// A share, 0 to 1.
     Fraction,
+    /// A number without a unit: an exponent or a ratio.
+    Factor,
     /// US dollars a byte.
     Price,
     /// The year of a price.
@@ -83,6 +85,7 @@ impl Dimension {
             Dimension::Current => &[("A", 1, 0), ("mA", 1, -3), ("uA", 1, -6)],
             Dimension::Voltage => &[("V", 1, 0), ("mV", 1, -3)],
             Dimension::Fraction => &[("fraction", 1, 0), ("%", 1, -2)],
+            Dimension::Factor => &[("factor", 1, 0)],
             // 2^-30 is 5^30 x 10^-30, which does not fit; a gigabyte of memory is priced as 10^9 B.
             Dimension::Price => &[("USD/GB", 1, -9), ("USD/TB", 1, -12)],
             Dimension::Year => &[("year", 1, 0)],
@@ -107,6 +110,7 @@ impl Dimension {
             Dimension::Current => "A, mA or uA",
             Dimension::Voltage => "V or mV",
             Dimension::Fraction => "fraction or %",
+            Dimension::Factor => "factor",
             Dimension::Price => "USD/GB or USD/TB",
             Dimension::Year => "year",
             Dimension::Rotation => "rpm",
@@ -124,6 +128,7 @@ impl Dimension {
         match self {
             Dimension::Count => Some("count"),
             Dimension::Fraction => Some("fraction"),
+            Dimension::Factor => Some("factor"),
             Dimension::Year => Some("year"),
             Dimension::Flag => Some("flag"),
             Dimension::Name(_) => Some("name"),
@@ -198,6 +203,7 @@ mod tests {
             Dimension::Current,
             Dimension::Voltage,
             Dimension::Fraction,
+            Dimension::Factor,
             Dimension::Price,
             Dimension::Year,
             Dimension::Rotation,

@@ -1,8 +1,11 @@
 //! The kinds of presets, and the typed model of each kind.
 
 use crate::array::Array;
+use crate::bit_errors::BitErrors;
 use crate::disk::Disk;
+use crate::disk_cache::DiskCacheServer;
 use crate::dram::Dram;
+use crate::ecc::Ecc;
 use crate::error::MediaError;
 use crate::hierarchy::Hierarchy;
 use crate::link::Link;
@@ -59,6 +62,10 @@ kinds! {
     Pcm = Pcm,
     /// NAND flash packages.
     Nand = Nand,
+    /// Bit errors of flash cells.
+    BitErrors = BitErrors,
+    /// Error-correcting codes.
+    Ecc = Ecc,
     /// DRAM and PCM arrays inside a device, with leakage.
     Array = Array,
     /// Hard disks.
@@ -81,6 +88,8 @@ kinds! {
     Nvmm = Nvmm,
     /// DRAM and a byte-addressable SSD.
     Hierarchy = Hierarchy,
+    /// Servers with a disk cache of DRAM and flash.
+    Server = DiskCacheServer,
 }
 
 impl PresetKind {

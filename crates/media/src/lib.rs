@@ -32,10 +32,13 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod bit_errors;
 mod cost;
 mod dimension;
 mod disk;
+mod disk_cache;
 mod dram;
+mod ecc;
 mod energy;
 mod error;
 mod hierarchy;
@@ -44,6 +47,7 @@ mod link;
 mod measured_file;
 mod model;
 mod nand;
+mod normal;
 mod nvmm;
 mod parse;
 mod pcm;
@@ -58,11 +62,14 @@ mod wear;
 mod write_buffer;
 
 pub use array::{Array, Cells};
+pub use bit_errors::{BitErrors, FailingBits, PageErrors, PageUse, poisson};
 pub use cost::{cost, cost_effectiveness, total_cost};
 pub use deepram_core::units::{Bytes, Picos};
 pub use dimension::Dimension;
 pub use disk::Disk;
+pub use disk_cache::{DiskCacheServer, FlashController, FlashRegions, ReclaimedBlocks, RetiredUnit};
 pub use dram::{Background, Dram, RowState};
+pub use ecc::{DecodeLaw, Ecc};
 pub use energy::{Energy, bit_energy, current_energy, power_energy, total_energy};
 pub use error::{MediaError, SourceLocation};
 pub use hierarchy::{FlushTarget, Hierarchy, HitPolicy, PromotionAlgorithm};
@@ -71,6 +78,7 @@ pub use link::Link;
 pub use measured_file::{MEASURED_DEPTH, MEASURED_SIZES, MeasuredFile};
 pub use model::{InvalidFigure, KeySpec, Model};
 pub use nand::{Cell, Nand, NandOp};
+pub use normal::{Lognormal, normal_cdf, normal_quantile};
 pub use nvmm::Nvmm;
 pub use pcm::Pcm;
 pub use pmem::{Pmem, WriteMethod};
@@ -80,8 +88,8 @@ pub use resolved::{Figure, FigureRow, ResolvedPreset};
 pub use software::Software;
 pub use ssd::{AllocationOrder, AllocationPool, ReclaimTiming, Ssd, VictimChoice};
 pub use value::{
-    Amperes, Bandwidth, Field, Fraction, Picojoules, PicojoulesPerBit, Price, Rpm, TransferRate, Value,
-    Volts, Watts, WattsPerByte, Year,
+    Amperes, Bandwidth, Factor, Field, Fraction, Picojoules, PicojoulesPerBit, Price, Rpm, TransferRate,
+    Value, Volts, Watts, WattsPerByte, Year,
 };
 pub use wear::{endurance_ratio, lifetime_seconds, ssd_writes, total_writes};
 pub use write_buffer::{

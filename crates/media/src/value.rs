@@ -149,6 +149,10 @@ quantity!(
     real Fraction: Fraction
 );
 quantity!(
+    /// A number without a unit: an exponent or a ratio.
+    real Factor: Factor
+);
+quantity!(
     /// US dollars a byte; [`Price::per_gb`] converts to the usual unit.
     real Price: Price
 );

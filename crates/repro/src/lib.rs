@@ -22,7 +22,7 @@
 //! | [`compare`] | the claims that differ between two reports |
 //! | [`report`] | the reproduction as data; [`html`] and [`svg`] render it as a page |
 //! | [`simulate`] | a simulator run as a run of an experiment |
-//! | [`flatflash`], [`nvmm`], [`ssd_buffer`], [`validation`] | the papers, and the simulator's own validation |
+//! | [`flatflash`], [`nvmm`], [`disk_cache`], [`ssd_buffer`], [`validation`] | the papers, and the simulator's own validation |
 //!
 //! A claim that the simulation does not confirm is reported as such, with an explanation. No parameter
 //! is tuned to meet a claim.
@@ -32,6 +32,7 @@
 pub mod chart;
 pub mod claim;
 pub mod compare;
+pub mod disk_cache;
 mod error;
 pub mod experiment;
 pub mod flatflash;
@@ -61,9 +62,9 @@ pub use runner::Progress;
 pub use simulation_run::{Metrics, SimulationRun};
 pub use ssd_buffer::TraceFile;
 
-/// Names of everything that can be reproduced: three papers, and `validation`, the checks of the simulator
+/// Names of everything that can be reproduced: four papers, and `validation`, the checks of the simulator
 /// itself.
-pub const PAPERS: [&str; 4] = ["nvmm", "flatflash", "ssd-buffer", "validation"];
+pub const PAPERS: [&str; 5] = ["nvmm", "flatflash", "disk-cache", "ssd-buffer", "validation"];
 
 /// Builds the paper called `name`, with its experiments sized by `settings`.
 ///
@@ -86,6 +87,7 @@ pub fn paper_on(name: &str, settings: &Settings, traces: &[TraceFile]) -> Result
         }
         "nvmm" => nvmm::paper(settings),
         "flatflash" => flatflash::paper(settings),
+        "disk-cache" => disk_cache::paper(settings),
         "validation" => validation::paper(settings),
         _ => Err(ReproError::Unknown { what: "paper", name: name.into(), known: PAPERS.join(", ") }),
     }

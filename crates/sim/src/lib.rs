@@ -22,6 +22,7 @@
 //! | [`clients`] | database transactions, with one central log or one log for each client |
 //! | [`ssd`] | two drive models: elements that do one operation at a time (DiskSim), and channels of packages (MQSim) |
 //! | [`ssd_buffer`] | a drive behind a write buffer of DRAM and PCM (hybrid SSD cache) |
+//! | [`disk_cache`] | a server with a disk cache of DRAM and flash in front of a disk (flash disk cache) |
 //! | [`dram`] | all-DRAM memory |
 //! | [`nvmm`] | a DRAM cache over journaled flash (NVMM) |
 //! | [`paging`] | DRAM in front of a drive behind an operating system's paging |
@@ -44,6 +45,7 @@
 
 pub mod cache;
 pub mod clients;
+pub mod disk_cache;
 pub mod dram;
 pub mod engine;
 mod error;

@@ -2,8 +2,8 @@
 
 use deepram_core::suggest::nearest;
 use deepram_media::{
-    Dram, Hierarchy, MeasuredFile, MediaError, Nvmm, PresetKind, Registry, ResolvedPreset, Software, Ssd,
-    WriteBuffer,
+    DiskCacheServer, Dram, Hierarchy, MeasuredFile, MediaError, Nvmm, PresetKind, Registry, ResolvedPreset,
+    Software, Ssd, WriteBuffer,
 };
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
@@ -33,6 +33,8 @@ pub enum System {
     Nvmm,
     /// A solid-state drive.
     Ssd,
+    /// A server with a disk cache of DRAM and flash in front of a hard disk (flash disk cache).
+    DiskCache,
     /// A solid-state drive behind a write buffer of DRAM and PCM (hybrid SSD cache).
     SsdBuffer,
     /// DRAM main memory, and a drive behind an operating system's paging (NVMM's comparison system).
@@ -53,11 +55,12 @@ pub enum System {
 
 impl System {
     /// All systems.
-    pub const ALL: [System; 9] = [
+    pub const ALL: [System; 10] = [
         System::Dram,
         System::Nvmm,
         System::Ssd,
         System::SsdBuffer,
+        System::DiskCache,
         System::SsdPaging,
         System::Pool,
         System::FlatFlash,
@@ -73,6 +76,7 @@ impl System {
             System::Nvmm => "nvmm",
             System::Ssd => "ssd",
             System::SsdBuffer => "ssd-buffer",
+            System::DiskCache => "disk-cache",
             System::SsdPaging => "ssd-paging",
             System::Pool => "pool",
             System::FlatFlash => "flatflash",
@@ -92,6 +96,7 @@ impl System {
             | System::Nvmm
             | System::Ssd
             | System::SsdBuffer
+            | System::DiskCache
             | System::SsdPaging
             | System::Pool => None,
         }
@@ -105,6 +110,7 @@ impl System {
             System::Nvmm => "nvmm-slc",
             System::Ssd => "tlc",
             System::SsdBuffer => "hybrid-4-80",
+            System::DiskCache => "flash-256m-1g",
             System::SsdPaging => "paging-slc",
             System::Pool => "virtual-ssd",
             System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => "p3700",
@@ -118,6 +124,7 @@ impl System {
             System::Nvmm => PresetKind::Nvmm,
             System::Ssd | System::SsdPaging => PresetKind::Ssd,
             System::SsdBuffer => PresetKind::WriteBuffer,
+            System::DiskCache => PresetKind::Server,
             System::Pool => PresetKind::File,
             System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => PresetKind::Hierarchy,
         }
@@ -344,7 +351,7 @@ pub fn run_threads(
     processor: &ProcessorOptions,
     options: &RunOptions,
 ) -> Result<RunResult, SimError> {
-    if matches!(config.system, System::Ssd | System::SsdBuffer) {
+    if matches!(config.system, System::Ssd | System::SsdBuffer | System::DiskCache) {
         return Err(SimError::config(
             "system",
             "a processor cannot use a drive as its memory; use dram, nvmm or ssd-paging",
@@ -408,6 +415,7 @@ fn simulate<F: FrontEnd>(
             let drive = sheets.part(Target::Drive)?.model::<Ssd>()?;
             systems::ssd_buffer(&sheet.model::<WriteBuffer>()?, &drive, &config.drive_options(), front, seed)?
         }
+        System::DiskCache => systems::disk_cache(&sheet.model::<DiskCacheServer>()?, front, seed)?,
         System::SsdPaging => {
             let dram = sheets.part(Target::Memory)?.model::<Dram>()?;
             let software = sheets.part(Target::Software)?.model::<Software>()?;
@@ -456,7 +464,7 @@ fn describe(
         Ok::<_, SimError>(())
     };
     match config.system {
-        System::Dram => {}
+        System::Dram | System::DiskCache => {}
         System::Nvmm => option("options", serde_json::to_value(&config.nvmm))?,
         System::Ssd => option("options", serde_json::to_value(&config.ssd))?,
         System::SsdBuffer => option("drive_options", serde_json::to_value(config.drive_options()))?,

@@ -82,6 +82,7 @@ impl Target {
             System::SsdBuffer => &[Target::Preset, Target::Drive],
             System::Pool => &[Target::Preset, Target::Pool],
             System::Dram
+            | System::DiskCache
             | System::Nvmm
             | System::Ssd
             | System::FlatFlash

@@ -2,14 +2,15 @@
 //! fills in the result: energy, hit ratios, flash operations, wear, cost.
 
 use deepram_media::{
-    AllocationPool, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software, Ssd, WriteBuffer,
-    Year, lifetime_seconds,
+    AllocationPool, Cell, DiskCacheServer, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software,
+    Ssd, WriteBuffer, Year, lifetime_seconds,
 };
 use deepram_trace::Request;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::clients::Clients;
+use crate::disk_cache::DiskCacheDevice;
 use crate::dram::DramMemory;
 use crate::error::SimError;
 use crate::flash::FlashCounts;
@@ -155,6 +156,33 @@ pub(crate) fn ssd_buffer<F: FrontEnd>(
     let erased: Vec<u32> = device.drive().erased().collect();
     flash(&mut result, nand, ssd.raw_bytes().0, &counts, time, (&erased, device.drive().retired()));
     result.cost = cost(nand.price, nand.price_year, ssd.raw_bytes().0);
+    Ok(result)
+}
+
+/// A server with a disk cache of DRAM and flash in front of a disk.
+pub(crate) fn disk_cache<F: FrontEnd>(
+    server: &DiskCacheServer,
+    front: F,
+    seed: u64,
+) -> Result<RunResult, SimError> {
+    let mut device = DiskCacheDevice::new(server, seed)?;
+    let FrontEndRun { mut result, counts, time } = front.run_on(&mut device, no_faults)?;
+    add_energy(&mut result, device.energy_pj(time));
+    let did = device.cache_counts();
+    result.hit_ratios.push(HitRatio::new("dram read", did.dram_hits, did.page_reads));
+    result.hit_ratios.push(HitRatio::new("dram write", did.write_hits, did.page_writes));
+    result.hit_ratios.push(HitRatio::new("flash read", did.flash_hits, did.flash_hits + did.misses));
+    counters(&mut result, &did)?;
+    counters(&mut result, &device.report(time))?;
+    result.dram = Some(device.dram_counts());
+    let dram = &server.dram;
+    let nand = if server.density == Cell::Slc { &server.slc } else { &server.mlc };
+    if server.blocks() > 0 {
+        let erased: Vec<u32> = device.erased().collect();
+        let retired = device.cache().flash().blocks().retired().into();
+        flash(&mut result, nand, server.flash.0, &counts, time, (&erased, retired));
+    }
+    result.cost = cost(dram.price, dram.price_year, dram.total_capacity().0);
     Ok(result)
 }
 

@@ -12,7 +12,7 @@ const EMPTY: u64 = u64::MAX;
 
 /// 32 bits of a key's hash: the two halves of a 128-bit product, combined by exclusive or.
 #[inline]
-pub(super) fn hash(key: u64) -> u32 {
+pub(crate) fn hash(key: u64) -> u32 {
     let product = u128::from(key ^ 0x9E37_79B9_7F4A_7C15) * u128::from(0xD6E8_FEB8_6659_FD93u64);
     ((product as u64 ^ (product >> 64) as u64) >> 32) as u32
 }
@@ -24,13 +24,13 @@ fn entry(hash: u32, slot: u32) -> u64 {
 
 /// The index; see the module. The caller keeps the keys.
 #[derive(Debug, Clone)]
-pub(super) struct HashIndex {
+pub(crate) struct HashIndex {
     entries: Vec<u64>,
 }
 
 impl HashIndex {
     /// An empty index for `slots` entries, at least one.
-    pub(super) fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         let mut entries = Vec::new();
         entries.resize(3 * slots, EMPTY);
         Self { entries }
@@ -49,7 +49,7 @@ impl HashIndex {
 
     /// The slot with this hash for which `matches` is true: `matches` compares the key.
     #[inline]
-    pub(super) fn find(&self, hash: u32, matches: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u32, matches: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = self.home(hash);
         loop {
             let entry = self.entries[at];
@@ -65,7 +65,7 @@ impl HashIndex {
 
     /// Inserts a slot that the index does not contain.
     #[inline]
-    pub(super) fn insert(&mut self, hash: u32, slot: u32) {
+    pub(crate) fn insert(&mut self, hash: u32, slot: u32) {
         let mut at = self.home(hash);
         while self.entries[at] != EMPTY {
             at = self.after(at);
@@ -76,7 +76,7 @@ impl HashIndex {
     /// Removes a slot that the index contains. Later entries that were displaced past the gap move back
     /// into it, so that a search may stop at the first empty position.
     #[inline]
-    pub(super) fn remove(&mut self, hash: u32, slot: u32) {
+    pub(crate) fn remove(&mut self, hash: u32, slot: u32) {
         let mut gap = self.home(hash);
         while self.entries[gap] != entry(hash, slot) {
             gap = self.after(gap);
@@ -99,7 +99,7 @@ impl HashIndex {
     }
 
     /// Moves all entries to an index for `slots` entries.
-    pub(super) fn resize(&mut self, slots: usize) {
+    pub(crate) fn resize(&mut self, slots: usize) {
         let mut larger = Self::new(slots);
         for entry in self.entries.iter().filter(|entry| **entry != EMPTY) {
             larger.insert((entry >> 32) as u32, *entry as u32);
@@ -107,7 +107,7 @@ impl HashIndex {
         *self = larger;
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         8 * self.entries.capacity()
     }
 }

@@ -19,7 +19,7 @@
 //! the policy's own file holds only its decisions ([`ListPolicy`]). [`SetAssociative`] and [`Rrip`] are
 //! set-associative caches, as hardware builds them.
 
-mod hash_index;
+pub(crate) mod hash_index;
 mod tag_array;
 
 pub mod address_order_clock;

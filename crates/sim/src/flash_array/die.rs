@@ -41,7 +41,7 @@ impl Channels {
                 id = self.operations[id as usize].next;
             }
         }
-        let mut work = self.array_times[op as usize];
+        let mut work = first.array_time.unwrap_or(self.array_times[op as usize]);
         if first.copy_back {
             time += times[NandOp::Program as usize];
             work += self.array_times[NandOp::Program as usize];
@@ -216,7 +216,7 @@ impl Channels {
             self.dies[die as usize].active = loaded;
             self.dies[die as usize].loaded = NONE;
             let group = &mut self.groups[loaded as usize];
-            (group.begin, group.end) = (now, now + self.array_times[NandOp::Program as usize]);
+            (group.begin, group.end) = (now, now + (group.end - group.begin));
             self.await_array(loaded);
         }
     }

@@ -60,6 +60,9 @@ pub(crate) struct Operation {
     pub(crate) page: u32,
     /// Bytes transferred over the bus.
     pub(crate) bytes: u32,
+    /// Array time, if it differs from the part's: the density of the page's cells differs. The first
+    /// operation of a group gives the time of the group.
+    pub(crate) array_time: Option<Time>,
     /// A read and a program in one, without the bus.
     pub(crate) copy_back: bool,
     /// The operation must not start before [`super::Channels::wake`].

@@ -50,6 +50,7 @@ struct OperationState {
     target: u32,
     copy_back: bool,
     bytes: u32,
+    array_time: Option<Time>,
     /// The next operation of the same group.
     next: u32,
     group: u32,
@@ -381,8 +382,16 @@ impl Channels {
     /// Queues an operation on a whole page or a block.
     pub(crate) fn submit(&mut self, id: OpId, class: OperationClass, plane: u32, now: Time) {
         let bytes = if class == OperationClass::Erase { 0 } else { self.transfer[1].0 };
-        let whole =
-            Operation { class, plane, page: 0, bytes, copy_back: false, blocked: false, limited: false };
+        let whole = Operation {
+            class,
+            plane,
+            page: 0,
+            bytes,
+            array_time: None,
+            copy_back: false,
+            blocked: false,
+            limited: false,
+        };
         self.submit_operation(id, whole, now);
     }
 
@@ -396,6 +405,7 @@ impl Channels {
             target,
             copy_back: operation.copy_back,
             bytes: operation.bytes,
+            array_time: operation.array_time,
             next: NONE,
             group: NONE,
             sequence: self.sequence,

@@ -35,6 +35,42 @@ fn slc(registers: u64) -> Nand {
     Registry::builtin().unwrap().get_with("slc", &[&set, "read_command=200ns"]).unwrap()
 }
 
+#[test]
+fn an_operation_with_an_array_time_of_its_own_takes_that_time() {
+    let nand = slc(2);
+    for (class, op) in [
+        (OperationClass::Demand, NandOp::Read),
+        (OperationClass::Program, NandOp::Program),
+        (OperationClass::Erase, NandOp::Erase),
+    ] {
+        for extra in [0, 1_000_000, 700_000_000] {
+            let mut array = Channels::new(&nand, 1, 1);
+            let bytes = if op == NandOp::Erase { 0 } else { nand.page.0 as u32 };
+            let array_time = (extra > 0).then(|| nand.array_time(op).0 + extra);
+            let operation = Operation {
+                class,
+                plane: 0,
+                page: 0,
+                bytes,
+                array_time,
+                copy_back: false,
+                blocked: false,
+                limited: false,
+            };
+            array.submit_operation(0, operation, 0);
+            let mut queue = EventQueue::new();
+            let mut end = 0;
+            loop {
+                array.events.drain(..).for_each(|(time, event)| queue.push(Picos(time), event));
+                let Some((Picos(now), event)) = queue.pop() else { break };
+                array.handle(event, now);
+                end = now;
+            }
+            assert_eq!(end, nand.idle_latency(op, 1).0 + extra, "{class:?}");
+        }
+    }
+}
+
 fn last(over: &[(OpId, Time)]) -> Time {
     over.iter().map(|(_, time)| *time).max().unwrap()
 }
@@ -246,6 +282,7 @@ fn reads_of_one_page_number_in_the_planes_of_a_die_are_one_group() {
         plane,
         page,
         bytes: if class == OperationClass::Erase { 0 } else { nand.page.0 as u32 },
+        array_time: None,
         copy_back: false,
         blocked: false,
         limited: false,
@@ -308,6 +345,7 @@ prop_compose! {
         Operation {
             class, plane, page, limited,
             bytes: if op == NandOp::Erase { 0 } else { bytes * 512 },
+            array_time: None,
             copy_back: copy_back && class == OperationClass::Move,
             // Only programs wait for another operation.
             blocked: blocked && op == NandOp::Program,

@@ -67,6 +67,7 @@ impl Operation {
             plane: self.address.plane,
             page: self.address.physical - self.address.block * pages,
             bytes: self.bytes,
+            array_time: None,
             copy_back: self.copy_back,
             blocked: self.blocked,
             limited: matches!(self.source, OperationSource::Host | OperationSource::Buffer),

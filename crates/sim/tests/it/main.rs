@@ -4,6 +4,7 @@ mod cache;
 mod clients;
 mod closed_forms;
 mod conservation;
+mod disk_cache;
 mod flatflash;
 mod flatflash_platform;
 mod hardware;

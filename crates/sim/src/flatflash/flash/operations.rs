@@ -36,6 +36,7 @@ impl DriveFlash {
                 plane: die as u32,
                 page: 0,
                 bytes: self.page_bytes,
+                array_time: None,
                 copy_back: false,
                 blocked: true,
                 limited: false,
