@@ -184,14 +184,19 @@ pub(crate) enum PoolCommand {
         /// Address at which the pool is mapped, a multiple of 64 KiB [default: chosen by deepram]
         #[arg(long, value_name = "ADDR", value_parser = address)]
         base: Option<u64>,
+        #[command(flatten)]
+        limits: WriteLimits,
         /// Overwrite a block device that holds a pool or a file system; a device in use is never overwritten
         #[arg(long)]
         force: bool,
     },
-    /// Show properties and state of a pool, without changing it
+    /// Show properties, state and wear of a pool, without changing it
     Info {
         #[command(flatten)]
         pool: Target,
+        /// Bytes that each device is rated for in its life, for this projection (600TB) [default: as created]
+        #[arg(long, value_name = "SIZE")]
+        rated_tbw: Option<Bytes>,
     },
     /// List the tokens for a rollback, without changing the pool
     History {
@@ -231,6 +236,17 @@ pub(crate) enum PoolCommand {
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
+}
+
+/// Limits on the bytes written to a device.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WriteLimits {
+    /// Bytes that each device is rated for in its life (TBW), from which `info` projects how long it lasts (600TB)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rated_tbw: Option<Bytes>,
+    /// Bytes written to each device in a day, above which background writes wait [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) writes_per_day: Option<Bytes>,
 }
 
 /// The pool of a command.

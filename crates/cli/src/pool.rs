@@ -1,18 +1,19 @@
 //! `deepram pool`: creates, inspects, checks and repairs pools.
 
+mod info;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use deepram_core::Bytes;
 use deepram_pool::{
-    CreateOptions, Epoch, History, Info, Mapping, OpenOptions, Pool, PoolError, Report, Retention,
-    SegmentSize,
+    CreateOptions, Epoch, History, Mapping, OpenOptions, Pool, PoolError, Report, Retention, SegmentSize,
 };
 use serde::Serialize;
 
 use crate::cli::{PoolCommand, Target};
-use crate::output::{Table, count, date, duration, emit_json, emit_text, pairs, progress, size};
+use crate::output::{Table, count, date, duration, emit_json, emit_text, progress, size};
 
 /// Most damaged segments listed; further ones are counted.
 const LISTED: usize = 50;
@@ -20,7 +21,7 @@ const LISTED: usize = 50;
 /// Runs a command.
 pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
     match command {
-        PoolCommand::Create { pool, size, flash, pmem, segment, keep, base, force } => {
+        PoolCommand::Create { pool, size, flash, pmem, segment, keep, base, limits, force } => {
             let options = CreateOptions {
                 size: size.0,
                 flash: flash.map(|f| f.0),
@@ -29,106 +30,18 @@ pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
                 retention: Retention::KeepLast(keep),
                 base,
                 overwrite: force,
+                rated_tbw: limits.rated_tbw.map(|bytes| bytes.0),
+                writes_per_day: limits.writes_per_day.map(|bytes| bytes.0),
             };
             Pool::create(&pool.paths, &options)?;
-            show_info(&pool, "created")
+            info::show(&pool, "created", None)
         }
-        PoolCommand::Info { pool } => show_info(&pool, ""),
+        PoolCommand::Info { pool, rated_tbw } => info::show(&pool, "", rated_tbw),
         PoolCommand::History { pool } => history(&pool),
         PoolCommand::Rollback { pool, token, dram } => rollback(&pool, Epoch(token), dram),
         PoolCommand::Check { pool, repair: false, .. } => check(&pool),
         PoolCommand::Check { pool, at_token, dram, .. } => repair(&pool, at_token.map(Epoch), dram),
         PoolCommand::Compact { pool, dram } => compact(&pool, dram),
-    }
-}
-
-#[derive(Serialize)]
-struct InfoJson {
-    uuid: String,
-    devices: Vec<String>,
-    size_bytes: u64,
-    allocated_bytes: u64,
-    flash_bytes: u64,
-    flash_used_bytes: u64,
-    flash_room_bytes: u64,
-    line_log_bytes: u64,
-    segment_bytes: u64,
-    block_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    keep_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    keep_segments: Option<u64>,
-    base_address: u64,
-    open_epoch: u64,
-    tokens: usize,
-    last_token: Option<u64>,
-    closed_in_order: bool,
-    replayed_batches: usize,
-}
-
-fn show_info(target: &Target, done: &str) -> anyhow::Result<()> {
-    let found = Pool::inspect(&target.paths)?;
-    let info: Info = found.info();
-    let tokens = found.history();
-    let last = tokens.last();
-    let (keep_tokens, keep_segments, kept) = match info.retention {
-        Retention::KeepLast(n) => (Some(n), None, format!("the last {}", count(u64::from(n)))),
-        Retention::Segments(n) => (None, Some(n), format!("those that hold up to {} segments", count(n))),
-    };
-    if target.json {
-        return emit_json(&InfoJson {
-            uuid: info.uuid.to_string(),
-            devices: info.devices,
-            size_bytes: info.size.0,
-            allocated_bytes: info.allocated.0,
-            flash_bytes: info.flash.0,
-            flash_used_bytes: info.flash_used.0,
-            flash_room_bytes: info.flash_room.0,
-            line_log_bytes: info.line_log.0,
-            segment_bytes: info.segment.bytes(),
-            block_bytes: info.block.0,
-            keep_tokens,
-            keep_segments,
-            base_address: info.base,
-            open_epoch: info.open_epoch.0,
-            tokens: tokens.len(),
-            last_token: last.map(|t| t.token.0),
-            closed_in_order: found.clean,
-            replayed_batches: found.batches,
-        });
-    }
-    let state = if found.clean {
-        "closed in order".into()
-    } else {
-        format!("not closed: opening goes through {} log batches", count(found.batches as u64))
-    };
-    let mut text = String::new();
-    if !done.is_empty() {
-        text = format!("{done} {}\n", names(&target.paths));
-    }
-    let line_log = match info.line_log {
-        Bytes(0) => "none: there is no persist region".into(),
-        bytes => bytes.to_string(),
-    };
-    text += &pairs(&[
-        ("devices", info.devices.join(", ")),
-        ("uuid", info.uuid.to_string()),
-        ("memory", format!("{}, {} allocated", info.size, info.allocated)),
-        ("flash", format!("{}, {} in use, room for {} more", info.flash, info.flash_used, info.flash_room)),
-        ("line log", line_log),
-        ("segment", format!("{}, in blocks of {}", Bytes(info.segment.bytes()), info.block)),
-        ("tokens", format!("{}, keeping {kept}", count(tokens.len() as u64))),
-        ("last token", last.map_or("-".into(), last_token)),
-        ("mapped at", format!("{:#x}", info.base)),
-        ("state", state),
-    ]);
-    emit_text(&text)
-}
-
-fn last_token(token: &History) -> String {
-    match token.wall_ns {
-        0 => format!("{}, the empty pool", token.token),
-        wall_ns => format!("{}, made {}", token.token, date(wall_ns)),
     }
 }
 

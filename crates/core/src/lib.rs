@@ -20,6 +20,7 @@
 //! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, GCLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | NVMM, Architecture; FlatFlash, 3.4 |
 //! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold; hotness and coolness thresholds, Bloom filters, wear balance | FlatFlash, 3.3 and 3.4; hybrid SSD cache, V-C |
 //! | [`hybrid_buffer`] | an SSD's write buffer of DRAM and PCM | hybrid SSD cache, V |
+//! | [`write_allowance`] | the bytes that may be written in a day, and when writes must wait | |
 //! | [`write_buffer`] | policies of a drive's write buffer: LRU, CFLRU, LRU-WSR, CCF-LRU, FAB, BPLRU | hybrid SSD cache, VII |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -38,6 +39,7 @@ pub mod placement;
 pub mod suggest;
 pub mod units;
 pub mod volume;
+pub mod write_allowance;
 pub mod write_buffer;
 
 pub use addr::{Addr, AddrError};

@@ -30,6 +30,7 @@ mod buffer_pool;
 mod cache;
 pub mod descriptors;
 pub mod device;
+mod endurance;
 mod error;
 mod event_loop;
 mod format;
@@ -57,6 +58,7 @@ mod work_queue;
 
 pub use deepram_core::migration::{EpochReset, PromotionTrigger, ThresholdOptions};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
+pub use endurance::Endurance;
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
 pub use options::{CreateOptions, FaultOptions, LoadOptions, Mapping, OpenOptions};

@@ -103,6 +103,8 @@ counters! {
     checkpoints,
     /// Reads that failed their checksum.
     damaged_reads,
+    /// Times at which the day's writes were used up, so that background writes had to wait.
+    write_deferrals,
 }
 
 impl Stats {

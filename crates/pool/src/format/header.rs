@@ -22,6 +22,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"DEEPRAM\0";
 const CRC_AT: usize = 12;
 const ROOT_CRC_AT: usize = 76;
 const MAX_EXTENTS: usize = 240;
+/// Offset of the counts of written bytes and of the limits, after the last extent.
+const ENDURANCE_AT: usize = 4032;
 /// Upper bound of every counter: no real pool reaches it, so a larger value is damage, and sums cannot overflow.
 pub(crate) const COUNTERS_END: u64 = 1 << 62;
 const WHAT: &str = "pool header";
@@ -65,6 +67,27 @@ impl Geometry {
     }
 }
 
+/// Bytes written to a device over the life of its controller. All zeros: not counted, because an earlier build made
+/// the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct WearCounts {
+    /// Bytes written to the device.
+    pub(crate) written: u64,
+    /// Bytes of segments written for the user.
+    pub(crate) user: u64,
+    /// Time at which the counts began, in nanoseconds since 1970.
+    pub(crate) since_ns: u64,
+}
+
+/// The limits that the creator of a pool has set; 0: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct WearLimits {
+    /// Bytes that may be written to each device in its life (rated TBW).
+    pub(crate) rated: u64,
+    /// Bytes written to each device in a day, above which background writes wait.
+    pub(crate) per_day: u64,
+}
+
 /// A header copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PoolHeader {
@@ -84,6 +107,8 @@ pub(crate) struct PoolHeader {
     pub(crate) root: Vec<Extent>,
     pub(crate) root_len: u64,
     pub(crate) root_crc: u32,
+    pub(crate) wear: WearCounts,
+    pub(crate) limits: WearLimits,
 }
 
 /// Result of reading a header copy.
@@ -143,6 +168,12 @@ impl PoolHeader {
         }
         let mut bytes = [0; HEADER_BYTES];
         bytes[..w.0.len()].copy_from_slice(&w.0);
+        let mut w = Writer::default();
+        let (wear, limits) = (&self.wear, &self.limits);
+        for number in [wear.written, wear.user, wear.since_ns, limits.rated, limits.per_day] {
+            w.u64(number);
+        }
+        bytes[ENDURANCE_AT..ENDURANCE_AT + w.0.len()].copy_from_slice(&w.0);
         let crc = crc32c_without(&bytes, CRC_AT);
         bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -224,6 +255,13 @@ impl PoolHeader {
         if root_len > room {
             return Err(r.field("root length", root_len, "at most the length of its extents"));
         }
+        let mut r = Reader::new(WHAT, &bytes[ENDURANCE_AT..]);
+        let wear = WearCounts { written: r.u64()?, user: r.u64()?, since_ns: r.u64()? };
+        if wear.written >= COUNTERS_END || wear.user >= COUNTERS_END {
+            let most = wear.written.max(wear.user);
+            return Err(r.field("bytes written", most, "below 2^62"));
+        }
+        let limits = WearLimits { rated: r.u64()?, per_day: r.u64()? };
         Ok(Ok(Self {
             generation,
             uuid,
@@ -236,6 +274,8 @@ impl PoolHeader {
             root,
             root_len,
             root_crc,
+            wear,
+            limits,
         }))
     }
 }

@@ -20,6 +20,7 @@ use deepram_core::{Addr, Bytes, Epoch, PageId, Retention, SegmentSize, Status};
 use uuid::Uuid;
 
 use crate::cache::{Cache, Cut, Handlers};
+use crate::endurance::Endurance;
 use crate::error::{PoolError, Result};
 use crate::process::Owner;
 use crate::stats::{Counters, Stats, add};
@@ -108,6 +109,8 @@ pub struct Info {
     pub base: u64,
     /// The open epoch.
     pub open_epoch: Epoch,
+    /// Bytes written to the devices, and the limits on them.
+    pub endurance: Endurance,
 }
 
 /// A pool of journaled memory. Clones are handles of the same pool. [`Pool::close`] closes the pool; dropping the
@@ -552,7 +555,10 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
     pub fn info(&self) -> Result<Info> {
-        Ok(open::info(&self.live()?.stores))
+        let inner = self.live()?;
+        let mut info = open::info(&inner.stores);
+        inner.cache.add_allowance(&mut info.endurance);
+        Ok(info)
     }
 
     /// Returns the counters since the pool was opened and the DRAM in use. After the pool is closed, the counters

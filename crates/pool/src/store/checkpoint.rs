@@ -227,6 +227,8 @@ impl Store {
             root: root.extents,
             root_len: root.len,
             root_crc: root.crc,
+            wear: self.wear.counts(),
+            limits: self.identity.limits,
         };
         let copies = [header.generation % 2, (header.generation + 1) % 2];
         let [first, second] = copies.map(|copy| HEADER_OFFSETS[copy as usize]);
@@ -256,7 +258,7 @@ impl Store {
         let written = self.write_durable(offset, &buffer);
         self.note_failed_flushes(log);
         written.map_err(|source| self.device_error("writing the pool header", source))?;
-        add(&self.counters.bytes_written, buffer.len() as u64);
+        self.count_written(buffer.len() as u64);
         add(&self.counters.bytes_tables, buffer.len() as u64);
         Ok(())
     }
@@ -335,7 +337,7 @@ impl Store {
         self.device
             .write(self.geometry.offset(first), bytes)
             .map_err(|source| self.device_error("writing tables", source))?;
-        add(&self.counters.bytes_written, bytes.len() as u64);
+        self.count_written(bytes.len() as u64);
         add(&self.counters.bytes_tables, bytes.len() as u64);
         Ok(())
     }

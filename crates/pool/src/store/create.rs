@@ -13,7 +13,7 @@ use super::block_summaries::BlockSummaries;
 use super::{Log, Store, Stream, Tables};
 use crate::device::{Device, WriteQueue};
 use crate::error::{PoolError, Result};
-use crate::format::header::{FIRST_BLOCK, Geometry};
+use crate::format::header::{FIRST_BLOCK, Geometry, WearCounts, WearLimits};
 use crate::stats::Counters;
 
 /// Identity of a controller.
@@ -24,6 +24,7 @@ pub(crate) struct Identity {
     pub(crate) controllers: u16,
     /// Address at which the pool is mapped.
     pub(crate) base: u64,
+    pub(crate) limits: WearLimits,
 }
 
 /// Sizes of a new controller.
@@ -140,7 +141,8 @@ impl Store {
         let config = geometry.volume_config(retention);
         let volume = Volume::new(config)
             .map_err(|error| PoolError::Option { option: "geometry", problem: error.to_string() })?;
-        let store = Self::assemble(device, identity, geometry, volume, summary_bytes, counters);
+        let wear = WearCounts { since_ns: super::wear::now_ns(), ..WearCounts::default() };
+        let store = Self::assemble(device, identity, geometry, volume, wear, summary_bytes, counters);
         let mut log = store.lock_log();
         log.incarnation = 1;
         log.block_sequence = 1 << 32;
@@ -162,6 +164,7 @@ impl Store {
         identity: Identity,
         geometry: Geometry,
         volume: Volume,
+        wear: WearCounts,
         summary_bytes: usize,
         counters: Arc<Counters>,
     ) -> Self {
@@ -206,6 +209,7 @@ impl Store {
             flushes: super::durability::FlushTracker::default(),
             stopped: OnceLock::new(),
             room: AtomicI64::new(0),
+            wear: super::wear::Wear::new(wear),
             counters,
         };
         store.update_room();

@@ -18,7 +18,6 @@ use crate::error::PoolError;
 use crate::format::batch::{self, BatchHeader, NextBlock, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
 use crate::format::header::COUNTERS_END;
-use crate::stats::add;
 
 /// Blocks searched for batches after the end of the log, in addition to the blocks that its batches name.
 const LIKELY_BLOCKS: usize = 64;
@@ -250,7 +249,7 @@ impl Store {
     pub(super) fn rewrite_slot(&self, slot: u64, bytes: &[u8]) -> Result<()> {
         let written = self.write_durable(self.geometry.offset(slot), bytes);
         written.map_err(|source| self.device_error("rewriting a repaired segment", source))?;
-        add(&self.counters.bytes_written, bytes.len() as u64);
+        self.count_written(bytes.len() as u64);
         Ok(())
     }
 

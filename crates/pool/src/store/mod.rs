@@ -24,6 +24,7 @@ mod pages_and_epochs;
 mod reclaim;
 mod recover;
 mod space;
+mod wear;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -65,6 +66,7 @@ pub(crate) struct Store {
     stopped: OnceLock<String>,
     /// Slots that can still be filled with new segments; see `space.rs`.
     room: AtomicI64,
+    wear: wear::Wear,
     counters: Arc<Counters>,
 }
 

@@ -85,6 +85,7 @@ impl Recovery {
             controller: self.header.controller,
             controllers: self.header.controllers,
             base: self.header.base,
+            limits: self.header.limits,
         }
     }
 
@@ -175,6 +176,7 @@ impl Recovery {
             self.identity(),
             geometry,
             volume,
+            self.header.wear,
             summary_bytes,
             Arc::clone(&self.counters),
         );

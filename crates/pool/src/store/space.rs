@@ -245,18 +245,18 @@ impl Store {
         Ok(())
     }
 
-    /// Does background maintenance: expired tokens, pruning, checkpoints, and reclamation ahead of need. Returns
-    /// whether more work is waiting.
-    pub(crate) fn maintain(&self) -> bool {
+    /// Does background maintenance: expired tokens, pruning and, if it may write now, checkpoints and reclamation
+    /// ahead of need. Returns whether more work is waiting.
+    pub(crate) fn maintain(&self, may_write: bool) -> bool {
         // As below, an error is returned to the thread that waits for these lines.
         let _ = self.flush_lines();
         // Another thread holds the log for an operation that a caller waits for.
         let Ok(mut log) = self.log.try_lock() else { return false };
         // The same error occurs again in the operation that needs this work; no caller has asked for it yet.
-        self.maintain_with(&mut log).unwrap_or(false)
+        self.maintain_with(&mut log, may_write).unwrap_or(false)
     }
 
-    fn maintain_with(&self, log: &mut Log) -> Result<bool> {
+    fn maintain_with(&self, log: &mut Log, may_write: bool) -> Result<bool> {
         let expired = self.lock_tables().volume.expired();
         if let Some(token) = expired {
             self.drop_token(log, token)?;
@@ -266,11 +266,15 @@ impl Store {
         if expired.is_some() || more {
             return Ok(true);
         }
-        if log.since_checkpoint > CHECKPOINT_BYTES {
+        if may_write && log.since_checkpoint > CHECKPOINT_BYTES {
             self.checkpoint(log)?;
             return self.level_wear(log);
         }
+        // One segment for a commit after which the log is idle: it keeps the commit provable, so it never waits.
         self.confirm_commit(log)?;
+        if !may_write {
+            return Ok(false);
+        }
         let (free, dead) = self.free_and_dead();
         let low = self.blocks_for(0) + self.geometry.blocks / 32;
         if free >= low {

@@ -8,6 +8,7 @@ mod common;
 mod crash_enumerated;
 mod crash_sampled;
 mod damage;
+mod endurance;
 mod examples;
 mod failed_flush;
 mod faulting;
