@@ -14,6 +14,7 @@
 //! | [`bit_vector`] | the sub-page bit vector | NVMM, Use of the Bit Vector |
 //! | [`page_table`] | 16-byte entries, version chains, chunks | NVMM, Page Table Organization |
 //! | [`placement`] | the slots for a batch of segments | NVMM, Use of the Bit Vector |
+//! | [`redundancy`] | stripes with parity | |
 //! | [`journal`] | epochs, tokens, retention | NVMM, Software Interface |
 //! | [`ftl`] | blocks, victim policies, wear levelling; a plain drive's L2P map and mapping cache | NVMM, Architecture |
 //! | [`volume`] | all of the above as one journaled flash volume | NVMM, Page Table Organization |
@@ -36,6 +37,7 @@ pub mod journal;
 pub mod migration;
 pub mod page_table;
 pub mod placement;
+pub mod redundancy;
 pub mod suggest;
 pub mod units;
 pub mod volume;
@@ -45,5 +47,6 @@ pub mod write_buffer;
 pub use addr::{Addr, AddrError};
 pub use journal::{Retention, TokenInfo};
 pub use page_table::{ChunkId, Entry, Status};
+pub use redundancy::Redundancy;
 pub use units::{BlockId, Bytes, Epoch, PageId, ParseUnitError, Picos, SegmentSize, Slot, Stamp};
 pub use volume::{ConfigError, Version, Volume, VolumeConfig, VolumeError, VolumeSnapshot};

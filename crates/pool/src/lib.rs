@@ -57,7 +57,7 @@ mod view;
 mod work_queue;
 
 pub use deepram_core::migration::{EpochReset, PromotionTrigger, ThresholdOptions};
-pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
+pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Redundancy, Retention, SegmentSize};
 pub use endurance::Endurance;
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
@@ -66,5 +66,5 @@ pub use pool::{History, Info, Inspection, Lifetime, Permissions, Persist, Pool, 
 pub use process::ForkedChild;
 pub use region::WatchError;
 pub use stats::Stats;
-pub use store::{DamagedSegment, Report};
+pub use store::{DamagedSegment, Report, ScrubReport};
 pub use view::Words;

@@ -1,7 +1,7 @@
 //! Options for creating and opening a pool.
 
 use deepram_core::migration::ThresholdOptions;
-use deepram_core::{Bytes, Epoch, Retention, SegmentSize};
+use deepram_core::{Bytes, Epoch, Redundancy, Retention, SegmentSize};
 
 use crate::error::{PoolError, Result};
 use crate::format::header::WearLimits;
@@ -30,6 +30,10 @@ pub struct CreateOptions {
     /// signatures of that content are wiped. A device that is mounted or otherwise in use is never overwritten, and
     /// an existing file is never overwritten.
     pub overwrite: bool,
+    /// Parity from which damaged segments are rebuilt: each block is divided into data columns, to which parity columns
+    /// are added. As many damaged segments of a stripe, or lost columns of a block, can be rebuilt as there are parity
+    /// columns. `None`: damage is detected only.
+    pub redundancy: Option<Redundancy>,
     /// Bytes that may be written to each device in its life, as its maker rates it (TBW), from which
     /// [`crate::Endurance`] and `deepram pool info` project a lifetime. `None`: unknown.
     pub rated_tbw: Option<u64>,
@@ -50,6 +54,7 @@ impl CreateOptions {
             retention: Retention::KeepLast(8),
             base: None,
             overwrite: false,
+            redundancy: None,
             rated_tbw: None,
             writes_per_day: None,
         }
@@ -60,7 +65,13 @@ impl CreateOptions {
     }
 
     pub(crate) fn sizing(&self) -> Sizing {
-        Sizing { size: self.size, flash: self.flash, pmem: self.pmem, segment: self.segment }
+        Sizing {
+            size: self.size,
+            flash: self.flash,
+            pmem: self.pmem,
+            segment: self.segment,
+            redundancy: self.redundancy,
+        }
     }
 }
 

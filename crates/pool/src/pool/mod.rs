@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use deepram_core::units::PAGE_BYTES;
-use deepram_core::{Addr, Bytes, Epoch, PageId, Retention, SegmentSize, Status};
+use deepram_core::{Addr, Bytes, Epoch, PageId, Redundancy, Retention, SegmentSize, Status};
 use uuid::Uuid;
 
 use crate::cache::{Cache, Cut, Handlers};
@@ -24,7 +24,7 @@ use crate::endurance::Endurance;
 use crate::error::{PoolError, Result};
 use crate::process::Owner;
 use crate::stats::{Counters, Stats, add};
-use crate::store::{Commit, Log, Report, Store};
+use crate::store::{Commit, Log, Report, ScrubReport, Store};
 
 pub use open::Inspection;
 pub use persist::Persist;
@@ -101,8 +101,12 @@ pub struct Info {
     pub line_log: Bytes,
     /// The unit that the flash reads and programs, and the block size of the DRAM cache.
     pub segment: SegmentSize,
-    /// Size of a block.
+    /// Size of a block, without parity.
     pub block: Bytes,
+    /// Data and parity columns of each block, if the pool has redundancy.
+    pub redundancy: Option<Redundancy>,
+    /// Size of a data column of a block, the largest part of the device whose loss is repaired; 0 without redundancy.
+    pub column: Bytes,
     /// The tokens that the pool keeps.
     pub retention: Retention,
     /// Address at which the pool is mapped.
@@ -516,6 +520,32 @@ impl Pool {
         for (controller, store) in inner.stores.iter().enumerate() {
             let mut log = inner.log(controller)?;
             store.check(&mut log, &mut report, progress)?;
+        }
+        Ok(report)
+    }
+
+    /// Reads everything and repairs what is damaged: with redundancy, rebuilds damaged segments, batch headers and
+    /// tables from parity and writes damaged or missing parity anew. Without redundancy only reports, as
+    /// [`Pool::check`] does. Calls `progress` with the number of blocks read and the total. Other threads can use the
+    /// pool meanwhile.
+    ///
+    /// # Errors
+    /// [`PoolError::Device`]. Damage that cannot be repaired is not an error: the report lists it.
+    pub fn scrub(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<ScrubReport> {
+        let mut report = ScrubReport::default();
+        let inner = self.live()?;
+        let blocks = |store: &Arc<Store>| u64::from(store.geometry().blocks);
+        let total = inner.stores.iter().map(blocks).sum();
+        let mut done = 0;
+        for (controller, store) in inner.stores.iter().enumerate() {
+            store.begin_scrub(&mut *inner.log(controller)?, &mut report)?;
+            for block in 0..store.geometry().blocks {
+                // The log is free between blocks for other threads.
+                store.scrub_block(&mut *inner.log(controller)?, block, &mut report)?;
+                done += 1;
+                progress(done, total);
+            }
+            store.end_scrub(&mut *inner.log(controller)?)?;
         }
         Ok(report)
     }

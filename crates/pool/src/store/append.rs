@@ -496,6 +496,7 @@ impl Store {
                 let closed = tables.volume.blocks_mut().close(BlockId(full.block));
                 closed.map_err(|error| self.inconsistent(error.to_string()))?;
                 tables.summaries.close(full.block);
+                log.parity.note_closed(full.block, full.sequence);
                 (full.next.block, full.next.sequence)
             }
             None => self.open_block(log, &mut tables, stream)?,
@@ -532,6 +533,9 @@ impl Store {
                     tables.volume.blocks_mut().free_unwritten(BlockId(block))
                 } else {
                     tables.summaries.close(block);
+                    if block == head.block {
+                        log.parity.note_closed(block, head.sequence);
+                    }
                     tables.volume.blocks_mut().close(BlockId(block))
                 };
                 left.map_err(|error| self.inconsistent(error.to_string()))?;

@@ -134,6 +134,7 @@ impl Store {
             // Reclamation uses the reserve: a request for more space would call reclamation again.
             return self.spill_pending(log, stream);
         }
+        self.limit_pending(log)?;
         let blocks = self.blocks_for(segments as u64);
         self.reclaim_until_free(log, blocks, true)?;
         // Coalescing fills blocks, and reclamation takes table entries: they alternate until both needs are met.
@@ -272,6 +273,10 @@ impl Store {
         }
         // One segment for a commit after which the log is idle: it keeps the commit provable, so it never waits.
         self.confirm_commit(log)?;
+        self.repair_queued(log)?;
+        if self.protect_in_background(log)? {
+            return Ok(true);
+        }
         if !may_write {
             return Ok(false);
         }

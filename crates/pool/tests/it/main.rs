@@ -32,6 +32,7 @@ mod one_moment;
 mod operations;
 mod own_process;
 mod page_zero;
+mod parity;
 mod persist;
 mod planted;
 mod races;

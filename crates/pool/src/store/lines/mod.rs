@@ -445,7 +445,8 @@ mod tests {
     use crate::stats::Counters;
 
     fn store(folder: &tempfile::TempDir) -> Store {
-        let sizing = Sizing { size: 1 << 20, flash: None, pmem: 0, segment: SegmentSize::K4 };
+        let sizing =
+            Sizing { size: 1 << 20, flash: None, pmem: 0, segment: SegmentSize::K4, redundancy: None };
         let geometry = sizing.geometry().unwrap();
         let device = FileDevice::create(&folder.path().join("pool"), geometry.device_bytes()).unwrap();
         let identity = Identity {
