@@ -109,7 +109,7 @@ counters! {
     parity_failures,
     /// Damaged segments that were rebuilt from parity for a reader.
     segments_rebuilt,
-    /// Damaged segments that were rewritten with their rebuilt bytes.
+    /// Damaged segments, batch headers and tables that were rewritten with their rebuilt bytes.
     segments_repaired,
     /// Times at which the day's writes were used up, so that background writes had to wait.
     write_deferrals,

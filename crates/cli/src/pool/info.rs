@@ -22,6 +22,8 @@ struct InfoJson {
     line_log_bytes: u64,
     segment_bytes: u64,
     block_bytes: u64,
+    redundancy: Option<String>,
+    column_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     keep_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +71,8 @@ pub(super) fn show(target: &Target, done: &str, rated_tbw: Option<Bytes>) -> any
             line_log_bytes: info.line_log.0,
             segment_bytes: info.segment.bytes(),
             block_bytes: info.block.0,
+            redundancy: info.redundancy.map(|redundancy| redundancy.to_string()),
+            column_bytes: info.column.0,
             keep_tokens,
             keep_segments,
             base_address: info.base,
@@ -107,6 +111,7 @@ pub(super) fn show(target: &Target, done: &str, rated_tbw: Option<Bytes>) -> any
         ("flash", format!("{}, {} in use, room for {} more", info.flash, info.flash_used, info.flash_room)),
         ("line log", line_log),
         ("segment", format!("{}, in blocks of {}", Bytes(info.segment.bytes()), info.block)),
+        ("redundancy", redundancy(&info)),
         ("tokens", format!("{}, keeping {kept}", count(tokens.len() as u64))),
         ("last token", last.map_or("-".into(), last_token)),
         ("mapped at", format!("{:#x}", info.base)),
@@ -147,4 +152,14 @@ fn lifetime(endurance: &Endurance, rated: Bytes, days_left: Option<f64>) -> Stri
         Some(days) if days < 730.0 => format!("{used}; the rest lasts {days:.1} days at the mean rate"),
         Some(days) => format!("{used}; the rest lasts {:.1} years at the mean rate", days / 365.25),
     }
+}
+
+/// Describes what is repaired.
+fn redundancy(info: &Info) -> String {
+    let Some(redundancy) = info.redundancy else { return "none: damage is detected only".into() };
+    let columns = match redundancy.parity() {
+        1 => "one column".into(),
+        parity => format!("{parity} columns"),
+    };
+    format!("{redundancy}: {columns} of each block, {} each, can be rebuilt", info.column)
 }

@@ -18,6 +18,7 @@ use crate::error::PoolError;
 use crate::format::batch::{self, BatchHeader, NextBlock, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
 use crate::format::header::COUNTERS_END;
+use crate::stats::add;
 
 /// Blocks searched for batches after the end of the log, in addition to the blocks that its batches name.
 const LIKELY_BLOCKS: usize = 64;
@@ -268,6 +269,7 @@ impl Store {
     /// Rewrites the slots that recovery repaired.
     pub(super) fn rewrite_repaired(&self, log: &mut Log) -> Result<()> {
         let repaired = std::mem::take(&mut log.repaired);
+        add(&self.counters.segments_repaired, repaired.len() as u64);
         repaired.iter().try_for_each(|repaired| self.rewrite_slot(repaired.slot, &repaired.bytes))
     }
 
