@@ -103,6 +103,8 @@ pub struct Info {
     pub segment: SegmentSize,
     /// Size of a block, without parity.
     pub block: Bytes,
+    /// Size of a block with its parity: the distance of two blocks on the device.
+    pub block_with_parity: Bytes,
     /// Data and parity columns of each block, if the pool has redundancy.
     pub redundancy: Option<Redundancy>,
     /// Size of a data column of a block, the largest part of the device whose loss is repaired; 0 without redundancy.

@@ -425,6 +425,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
         line_log: sum(&|s| s.line_log_bytes()),
         segment: geometry.segment,
         block: Bytes(geometry.block_bytes()),
+        block_with_parity: Bytes(geometry.block_stride()),
         redundancy: geometry.redundancy,
         column: Bytes(geometry.redundancy.map_or(0, |r| geometry.block_bytes() / u64::from(r.data()))),
         retention: stores[0].retention(),

@@ -84,6 +84,7 @@ impl Layout {
         let (slots, rows) = (info.block.0 / segment, info.column.0 / segment);
         let index = (40 + 4 * (slots + rows * parity * segment / 512)).next_multiple_of(segment);
         let stride = info.block.0 + parity * (2 * index + info.column.0);
+        assert_eq!(stride, info.block_with_parity.0);
         let blocks = (info.flash.0 - FIRST_BLOCK) / stride;
         assert_eq!(FIRST_BLOCK + blocks * stride, info.flash.0);
         Self { segment, stride, data, column: info.column.0, blocks }
