@@ -157,12 +157,11 @@ impl Store {
         for mover in segments_to_move {
             let at = usize::from(mover.index) * segment;
             let bytes = &mut data[at..at + segment];
-            if crc32c(bytes) != mover.crc {
-                if !self.read_or_rebuild(mover.slot, mover.crc, bytes)? {
-                    let WriteItem { page, segment, stamp, .. } = mover.item;
-                    let epoch = self.lock_tables().volume.epoch_of(Stamp(stamp));
-                    return Err(self.damaged(page, segment, epoch, mover.slot));
-                }
+            let intact = crc32c(bytes) == mover.crc || self.read_or_rebuild(mover.slot, mover.crc, bytes)?;
+            if !intact {
+                let WriteItem { page, segment, stamp, .. } = mover.item;
+                let epoch = self.lock_tables().volume.epoch_of(Stamp(stamp));
+                return Err(self.damaged(page, segment, epoch, mover.slot));
             }
         }
         Ok(())
