@@ -122,7 +122,7 @@ pub(super) fn show(target: &Target, done: &str, rated_tbw: Option<Bytes>) -> any
         lines.push(("lifetime", lifetime(&endurance, rated, days_left)));
     }
     if let Some(limit) = endurance.writes_per_day {
-        lines.push(("writes a day", format!("{limit} for each device; above that, background writes wait")));
+        lines.push(("day limit", format!("{limit} for each device; above that, background writes wait")));
     }
     text += &pairs(&lines);
     emit_text(&text)
