@@ -213,7 +213,7 @@ impl Store {
                 incarnation: 0,
                 root: Vec::new(),
                 ring: None,
-                parity: super::parity::ParityState::default(),
+                parity: super::parity::ParityState::new(geometry.redundancy.is_some()),
             }),
             lines: super::lines::Lines::default(),
             flushes: super::durability::FlushTracker::default(),

@@ -240,7 +240,7 @@ impl Recovery {
         for (block, written) in segments.chain(self.root.meta.map(|(block, written)| (block, Some(written))))
         {
             let info = store.lock_tables().volume.blocks().info(BlockId(block));
-            if info.state != BlockState::Free && geometry.redundancy.is_some() {
+            if info.state != BlockState::Free {
                 log.parity.note_doubtful(block, info.sequence, written);
             }
         }

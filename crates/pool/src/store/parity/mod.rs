@@ -32,6 +32,8 @@ const MOST_PENDING: usize = 4;
 /// The state of the parity of a store.
 #[derive(Default)]
 pub(super) struct ParityState {
+    /// Whether the pool has redundancy. Without it nothing is noted.
+    enabled: bool,
     /// The indexes of the blocks that are being filled, as last written.
     open: BTreeMap<u32, ParityIndex>,
     /// Blocks to which no slots are added any more, and whose parity does not cover all of them yet.
@@ -56,8 +58,15 @@ struct Pending {
 const ALL_FINAL: u16 = u16::MAX;
 
 impl ParityState {
+    pub(super) fn new(enabled: bool) -> Self {
+        Self { enabled, ..Self::default() }
+    }
+
     /// Notes that a block takes no more slots.
     pub(super) fn note_closed(&mut self, block: u32, sequence: u64) {
+        if !self.enabled {
+            return;
+        }
         let closed = Pending { sequence, anew: None };
         let pending = self.pending.entry(block).or_insert(closed);
         if pending.sequence != sequence {
@@ -68,6 +77,9 @@ impl ParityState {
     /// Notes that existing parity of a block may cover slots that do not count. For a block of tables, the bytes of the
     /// slots below `written` are final.
     pub(super) fn note_doubtful(&mut self, block: u32, sequence: u64, written: Option<u16>) {
+        if !self.enabled {
+            return;
+        }
         self.open.remove(&block);
         let earlier = self.pending.get(&block).filter(|pending| pending.sequence == sequence);
         let earlier = earlier.and_then(|pending| pending.anew).unwrap_or(ALL_FINAL);

@@ -78,6 +78,7 @@ impl Store {
                 if log.parity.protected != newest && since.elapsed() >= IDLE {
                     self.flush_log(log)?;
                     self.protect_open(log);
+                    self.flush_device(log)?;
                 }
             }
             _ => log.parity.idle = Some((newest, Instant::now())),
@@ -163,6 +164,9 @@ impl Store {
         let mut old: Vec<ParityIndex> = known.into_iter().collect();
         if anew.is_some() || old.is_empty() {
             old = stripes.indexes(block, Some(sequence));
+        }
+        if used == 0 && old.is_empty() {
+            return Ok(());
         }
         let slots = self.geometry.slots_per_block;
         if let Some(newest) = old.first() {
