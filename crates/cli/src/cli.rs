@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use deepram_core::Bytes;
-use deepram_pool::SegmentSize;
+use deepram_pool::{Redundancy, SegmentSize};
 
 /// Flash as byte-addressable main memory, with DRAM as its cache.
 ///
@@ -184,14 +184,23 @@ pub(crate) enum PoolCommand {
         /// Address at which the pool is mapped, a multiple of 64 KiB [default: chosen by deepram]
         #[arg(long, value_name = "ADDR", value_parser = address)]
         base: Option<u64>,
+        /// Parity: data and parity columns of each block, such as 8+1 (or 8), or 8+2 against two lost columns [default:
+        /// none; damage is detected only]
+        #[arg(long, value_name = "P+Q")]
+        redundancy: Option<Redundancy>,
+        #[command(flatten)]
+        limits: WriteLimits,
         /// Overwrite a block device that holds a pool or a file system; a device in use is never overwritten
         #[arg(long)]
         force: bool,
     },
-    /// Show properties and state of a pool, without changing it
+    /// Show properties, state and wear of a pool, without changing it
     Info {
         #[command(flatten)]
         pool: Target,
+        /// Bytes that each device is rated for in its life, for this projection (600TB) [default: as created]
+        #[arg(long, value_name = "SIZE")]
+        rated_tbw: Option<Bytes>,
     },
     /// List the tokens for a rollback, without changing the pool
     History {
@@ -209,11 +218,23 @@ pub(crate) enum PoolCommand {
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
+    /// Read everything and repair what is damaged: with redundancy from parity, else only report it
+    ///
+    /// Reads all slots in use and all parity, rewrites damaged segments, batch headers and tables with the bytes that
+    /// parity gives, and writes damaged or missing parity anew.
+    Scrub {
+        #[command(flatten)]
+        pool: Target,
+        /// DRAM budget
+        #[arg(long, value_name = "SIZE", default_value = "256M")]
+        dram: Bytes,
+    },
     /// Read and check every structure and every segment; without --repair the pool is not changed
     Check {
         #[command(flatten)]
         pool: Target,
-        /// Repair before the check: rewrite damaged copies; discard the log after its first damage
+        /// Repair with the check: rewrite damaged copies, and damaged segments from parity; discard the log after its
+        /// first damage
         #[arg(long)]
         repair: bool,
         /// Token to roll back to if the log is damaged [default: the last token before the damage]
@@ -231,6 +252,17 @@ pub(crate) enum PoolCommand {
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
+}
+
+/// Limits on the bytes written to a device.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WriteLimits {
+    /// Bytes that each device is rated for in its life (TBW), from which `info` projects how long it lasts (600TB)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rated_tbw: Option<Bytes>,
+    /// Bytes written to each device in a day, above which background writes wait [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) writes_per_day: Option<Bytes>,
 }
 
 /// The pool of a command.

@@ -14,6 +14,7 @@
 //! | [`bit_vector`] | the sub-page bit vector | NVMM, Use of the Bit Vector |
 //! | [`page_table`] | 16-byte entries, version chains, chunks | NVMM, Page Table Organization |
 //! | [`placement`] | the slots for a batch of segments | NVMM, Use of the Bit Vector |
+//! | [`redundancy`] | stripes with parity | |
 //! | [`journal`] | epochs, tokens, retention | NVMM, Software Interface |
 //! | [`ftl`] | blocks, victim policies, wear levelling; a plain drive's L2P map and mapping cache | NVMM, Architecture |
 //! | [`volume`] | all of the above as one journaled flash volume | NVMM, Page Table Organization |
@@ -22,6 +23,7 @@
 //! | [`hybrid_buffer`] | an SSD's write buffer of DRAM and PCM | hybrid SSD cache, V |
 //! | [`reliability`] | strength of the code and density of the cells of each flash page; triggers, tables, wear-aware replacement | flash disk cache, 3 |
 //! | [`disk_cache`] | a disk cache of DRAM and flash, in regions for reads and writes | flash disk cache, 3 |
+//! | [`write_allowance`] | the bytes that may be written in a day, and when writes must wait | |
 //! | [`write_buffer`] | policies of a drive's write buffer: LRU, CFLRU, LRU-WSR, CCF-LRU, FAB, BPLRU | hybrid SSD cache, VII |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -39,13 +41,16 @@ pub mod migration;
 pub mod page_table;
 pub mod placement;
 pub mod reliability;
+pub mod redundancy;
 pub mod suggest;
 pub mod units;
 pub mod volume;
+pub mod write_allowance;
 pub mod write_buffer;
 
 pub use addr::{Addr, AddrError};
 pub use journal::{Retention, TokenInfo};
 pub use page_table::{ChunkId, Entry, Status};
+pub use redundancy::Redundancy;
 pub use units::{BlockId, Bytes, Epoch, PageId, ParseUnitError, Picos, SegmentSize, Slot, Stamp};
 pub use volume::{ConfigError, Version, Volume, VolumeConfig, VolumeError, VolumeSnapshot};

@@ -30,6 +30,7 @@ mod buffer_pool;
 mod cache;
 pub mod descriptors;
 pub mod device;
+mod endurance;
 mod error;
 mod event_loop;
 mod format;
@@ -56,7 +57,8 @@ mod view;
 mod work_queue;
 
 pub use deepram_core::migration::{EpochReset, PromotionTrigger, ThresholdOptions};
-pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Retention, SegmentSize};
+pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Redundancy, Retention, SegmentSize};
+pub use endurance::Endurance;
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
 pub use options::{CreateOptions, FaultOptions, LoadOptions, Mapping, OpenOptions};
@@ -64,5 +66,5 @@ pub use pool::{History, Info, Inspection, Lifetime, Permissions, Persist, Pool, 
 pub use process::ForkedChild;
 pub use region::WatchError;
 pub use stats::Stats;
-pub use store::{DamagedSegment, Report};
+pub use store::{DamagedSegment, Report, ScrubReport};
 pub use view::Words;

@@ -1,9 +1,10 @@
 //! Options for creating and opening a pool.
 
 use deepram_core::migration::ThresholdOptions;
-use deepram_core::{Bytes, Epoch, Retention, SegmentSize};
+use deepram_core::{Bytes, Epoch, Redundancy, Retention, SegmentSize};
 
 use crate::error::{PoolError, Result};
+use crate::format::header::WearLimits;
 use crate::pager::PagerPolicy;
 use crate::store::Sizing;
 
@@ -29,6 +30,16 @@ pub struct CreateOptions {
     /// signatures of that content are wiped. A device that is mounted or otherwise in use is never overwritten, and
     /// an existing file is never overwritten.
     pub overwrite: bool,
+    /// Parity from which damaged segments are rebuilt: each block is divided into data columns, to which parity columns
+    /// are added. As many damaged segments of a stripe, or lost columns of a block, can be rebuilt as there are parity
+    /// columns. `None`: damage is detected only.
+    pub redundancy: Option<Redundancy>,
+    /// Bytes that may be written to each device in its life, as its maker rates it (TBW), from which
+    /// [`crate::Endurance`] and `deepram pool info` project a lifetime. `None`: unknown.
+    pub rated_tbw: Option<u64>,
+    /// Bytes written to each device in a day, above which writes wait that no caller waits for. Every opening of the
+    /// pool keeps to it; see [`OpenOptions::writes_per_day`]. `None`: no limit.
+    pub writes_per_day: Option<u64>,
 }
 
 impl CreateOptions {
@@ -43,11 +54,24 @@ impl CreateOptions {
             retention: Retention::KeepLast(8),
             base: None,
             overwrite: false,
+            redundancy: None,
+            rated_tbw: None,
+            writes_per_day: None,
         }
     }
 
+    pub(crate) fn wear_limits(&self) -> WearLimits {
+        WearLimits { rated: self.rated_tbw.unwrap_or(0), per_day: self.writes_per_day.unwrap_or(0) }
+    }
+
     pub(crate) fn sizing(&self) -> Sizing {
-        Sizing { size: self.size, flash: self.flash, pmem: self.pmem, segment: self.segment }
+        Sizing {
+            size: self.size,
+            flash: self.flash,
+            pmem: self.pmem,
+            segment: self.segment,
+            redundancy: self.redundancy,
+        }
     }
 }
 
@@ -87,6 +111,10 @@ pub struct OpenOptions {
     /// damaged log ([`PoolError::LogDamaged`], [`PoolError::LineLogDamaged`]). The log must hold a commit of the
     /// token, or the token must be that of the last checkpoint. Persisted lines are kept as far as they can be read.
     pub at_token: Option<Epoch>,
+    /// Bytes written to each device in a day, above which writes wait that no caller waits for: write-back ahead of a
+    /// sync, reclamation ahead of need, wear levelling, and checkpoints that only shorten the log. Syncs, persists and
+    /// evictions write in any case. `None`: the limit that the pool was created with; 0: no limit.
+    pub writes_per_day: Option<u64>,
 }
 
 /// The threads that handle page faults on the mapped memory.
@@ -117,7 +145,7 @@ impl OpenOptions {
     #[must_use]
     pub fn new(dram: u64) -> Self {
         let (mapping, loads, faults) = Default::default();
-        Self { dram, mapping, base: None, loads, faults, policy: None, at_token: None }
+        Self { dram, mapping, base: None, loads, faults, policy: None, at_token: None, writes_per_day: None }
     }
 
     /// These options with another mapping.
@@ -145,6 +173,13 @@ impl OpenOptions {
     #[must_use]
     pub fn at_token(mut self, token: Epoch) -> Self {
         self.at_token = Some(token);
+        self
+    }
+
+    /// These options with [`OpenOptions::writes_per_day`] set.
+    #[must_use]
+    pub fn writes_per_day(mut self, bytes: u64) -> Self {
+        self.writes_per_day = Some(bytes);
         self
     }
 

@@ -103,6 +103,16 @@ counters! {
     checkpoints,
     /// Reads that failed their checksum.
     damaged_reads,
+    /// Bytes of parity and its indexes.
+    bytes_parity,
+    /// Blocks whose parity could not be written.
+    parity_failures,
+    /// Damaged segments that were rebuilt from parity for a reader.
+    segments_rebuilt,
+    /// Damaged segments, batch headers and tables that were rewritten with their rebuilt bytes.
+    segments_repaired,
+    /// Times at which the day's writes were used up, so that background writes had to wait.
+    write_deferrals,
 }
 
 impl Stats {

@@ -12,6 +12,7 @@ mod hardware;
 mod latency;
 mod memory;
 mod open;
+mod parity;
 mod performance;
 mod persist;
 mod predict;
@@ -56,6 +57,8 @@ pub(crate) enum BenchCommand {
     MemoryWorker(memory::WorkerArgs),
     /// Opening a pool after a crash, by the size of its log
     Open(open::OpenArgs),
+    /// Parity: its cost in bytes and in rate, scrubbing, and reading a pool that has lost a column
+    Parity(parity::ParityArgs),
     /// Makes docs/performance.md and its charts from the result files
     #[command(hide = true)]
     Performance(performance::PerformanceArgs),
@@ -125,6 +128,9 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         }
         BenchCommand::Open(args) => {
             measure("open", Some(&args.common.dir), &args.common.output, || open::run(&args))
+        }
+        BenchCommand::Parity(args) => {
+            measure("parity", Some(&args.common.dir), &args.common.output, || parity::run(&args))
         }
         BenchCommand::Persist(args) => {
             measure("persist", Some(&args.common.dir), &args.common.output, || persist::run(&args))

@@ -114,6 +114,59 @@ fn a_check_finds_a_flipped_byte_and_fails() {
 }
 
 #[test]
+fn a_scrub_repairs_damage_with_parity_and_reports_it_without() {
+    let folder = folder();
+    for (name, redundancy) in [("a.pool", Some("4+1")), ("b.pool", None)] {
+        let path = folder.path().join(name);
+        let mut create = vec!["pool", "create", name, "--size", "8M", "--json"];
+        create.extend(redundancy.map(|columns| ["--redundancy", columns]).into_iter().flatten());
+        let info = deepram(folder.path(), &create).json();
+        assert_eq!(info["redundancy"].as_str(), redundancy);
+        let options = deepram_pool::OpenOptions::new(32 << 20).mapping(Mapping::Off);
+        let pool = Pool::open(&[&path], &options).unwrap();
+        let addr = pool.alloc(2 << 20, Lifetime::Permanent).unwrap();
+        pool.write(addr, &vec![0x3C; 2 << 20]).unwrap();
+        pool.close().unwrap();
+        // The first segment of data in the file.
+        let bytes = std::fs::read(&path).unwrap();
+        let slots = bytes.chunks_exact(4096).enumerate().skip(256);
+        let (at, _) = slots.into_iter().find(|(_, slot)| slot.iter().all(|byte| *byte == 0x3C)).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&[0xA5; 4096], at as u64 * 4096).unwrap();
+        if redundancy.is_some() {
+            let check = deepram(folder.path(), &["pool", "check", name, "--json"]).json();
+            assert_eq!((&check["repairable"], &check["sound"]), (&1.into(), &true.into()), "{check}");
+            let scrub = deepram(folder.path(), &["pool", "scrub", name, "--json"]).json();
+            assert_eq!((&scrub["rebuilt"], &scrub["lost"]), (&1.into(), &0.into()), "{scrub}");
+            let text = deepram(folder.path(), &["pool", "scrub", name]).good();
+            assert!(text.contains(" 0 damaged slots rebuilt") && text.contains("sound"), "{text}");
+            file.write_all_at(&[0xA5; 4096], at as u64 * 4096).unwrap();
+            let repaired = deepram(folder.path(), &["pool", "check", name, "--repair", "--json"]).json();
+            assert_eq!(repaired["repair"]["rebuilt"], 1, "{repaired}");
+        } else {
+            let error = deepram(folder.path(), &["pool", "scrub", name]).error(1);
+            assert!(error.contains("is damaged: 1 segments fail their checksum"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn info_projects_the_lifetime_from_the_rating_of_the_device() {
+    let folder = folder();
+    let create =
+        ["pool", "create", "a.pool", "--size", "4M", "--rated-tbw", "1TB", "--writes-per-day", "2GiB"];
+    let text = deepram(folder.path(), &create).good();
+    assert!(text.contains("% of 931.32 GiB used; the rest lasts"), "{text}");
+    assert!(text.contains("2 GiB for each device; above that, background writes wait"), "{text}");
+    let info = deepram(folder.path(), &["pool", "info", "a.pool", "--json", "--rated-tbw", "2TB"]).json();
+    assert_eq!(info["rated_tbw_bytes"], 2_000_000_000_000_u64);
+    assert_eq!(info["writes_per_day_bytes"], 2_u64 << 30);
+    let (days, rate) = (info["days_left"].as_f64().unwrap(), info["written_per_day_bytes"].as_f64().unwrap());
+    let left = 2e12 - info["written_bytes"].as_f64().unwrap();
+    assert!((days * rate / left - 1.0).abs() < 1e-6, "{info}");
+}
+
+#[test]
 fn a_repair_gives_up_what_follows_damage_to_the_log_and_says_so() {
     let folder = folder();
     let tokens = pool_with_tokens(folder.path());

@@ -207,7 +207,11 @@ impl Cache {
                 return;
             }
             let behind = self.needs_write_back(&state);
+            let starved = state.starved;
             drop(state);
+            // While the day's writes are used up, segments are written back only for a thread that waits for a frame.
+            let allowed = self.may_write_in_background();
+            let behind = behind && (starved || allowed);
             if behind {
                 let result = self.write_back();
                 if let Err(error) = &result {
@@ -227,17 +231,18 @@ impl Cache {
                 }
             }
             // Under constant load this thread is never idle, but tables grow and tokens expire all the same.
-            let busy = self.maintain();
+            let busy = self.maintain(allowed);
             let state = self.lock();
-            if !busy && !state.stopping && !self.needs_write_back(&state) {
+            let waiting = self.needs_write_back(&state) && (state.starved || allowed);
+            if !busy && !state.stopping && !waiting {
                 drop(self.write_back_work.wait_timeout(state, IDLE_SLEEP));
             }
         }
     }
 
     /// Does a piece of background maintenance. Returns whether more is waiting.
-    fn maintain(&self) -> bool {
-        let busy = self.stores.iter().any(|store| store.maintain());
+    fn maintain(&self, may_write: bool) -> bool {
+        let busy = self.stores.iter().any(|store| store.maintain(may_write));
         // If the tables leave too few frames, the number of frames stays.
         drop(self.update_frame_limit());
         busy

@@ -34,6 +34,7 @@
 //!
 //! Lock order: the log of a store, then this cache, then the tables of a store.
 
+mod allowance;
 mod device_buffer;
 mod dirty;
 mod eviction;
@@ -124,6 +125,8 @@ pub(crate) struct Cache {
     readahead_enabled: bool,
     /// Page faults that have to wait.
     deferred_faults: fault::DeferredFaults,
+    /// The limit on the bytes written to each device in a day, if there is one.
+    allowance: allowance::Allowance,
 }
 
 pub(crate) struct CacheState {
@@ -209,6 +212,7 @@ impl Cache {
         let readahead_jobs =
             WorkQueue::new().map_err(|source| stores[0].device_error("making an eventfd", source))?;
         let controllers = stores.len();
+        let allowance = allowance::Allowance::new(options.writes_per_day, &stores);
         let queues = ReadQueues::new(stores[0].device(), loads.depth);
         let cache = Self {
             region,
@@ -252,6 +256,7 @@ impl Cache {
             readahead_jobs,
             readahead_enabled: options.faults.readahead,
             deferred_faults: fault::DeferredFaults::default(),
+            allowance,
         };
         cache.update_frame_limit()?;
         Ok(cache)

@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod codec;
 pub(crate) mod header;
 pub(crate) mod line;
+pub(crate) mod parity;
 pub(crate) mod root;
 
 pub use codec::FormatError;

@@ -16,14 +16,15 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use deepram_core::units::PAGE_BYTES;
-use deepram_core::{Addr, Bytes, Epoch, PageId, Retention, SegmentSize, Status};
+use deepram_core::{Addr, Bytes, Epoch, PageId, Redundancy, Retention, SegmentSize, Status};
 use uuid::Uuid;
 
 use crate::cache::{Cache, Cut, Handlers};
+use crate::endurance::Endurance;
 use crate::error::{PoolError, Result};
 use crate::process::Owner;
 use crate::stats::{Counters, Stats, add};
-use crate::store::{Commit, Log, Report, Store};
+use crate::store::{Commit, Log, Report, ScrubReport, Store};
 
 pub use open::Inspection;
 pub use persist::Persist;
@@ -100,14 +101,22 @@ pub struct Info {
     pub line_log: Bytes,
     /// The unit that the flash reads and programs, and the block size of the DRAM cache.
     pub segment: SegmentSize,
-    /// Size of a block.
+    /// Size of a block, without parity.
     pub block: Bytes,
+    /// Size of a block with its parity: the distance of two blocks on the device.
+    pub block_with_parity: Bytes,
+    /// Data and parity columns of each block, if the pool has redundancy.
+    pub redundancy: Option<Redundancy>,
+    /// Size of a data column of a block, the largest part of the device whose loss is repaired; 0 without redundancy.
+    pub column: Bytes,
     /// The tokens that the pool keeps.
     pub retention: Retention,
     /// Address at which the pool is mapped.
     pub base: u64,
     /// The open epoch.
     pub open_epoch: Epoch,
+    /// Bytes written to the devices, and the limits on them.
+    pub endurance: Endurance,
 }
 
 /// A pool of journaled memory. Clones are handles of the same pool. [`Pool::close`] closes the pool; dropping the
@@ -517,6 +526,32 @@ impl Pool {
         Ok(report)
     }
 
+    /// Reads everything and repairs what is damaged: with redundancy, rebuilds damaged segments, batch headers and
+    /// tables from parity and writes damaged or missing parity anew. Without redundancy only reports, as
+    /// [`Pool::check`] does. Calls `progress` with the number of blocks read and the total. Other threads can use the
+    /// pool meanwhile.
+    ///
+    /// # Errors
+    /// [`PoolError::Device`]. Damage that cannot be repaired is not an error: the report lists it.
+    pub fn scrub(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<ScrubReport> {
+        let mut report = ScrubReport::default();
+        let inner = self.live()?;
+        let blocks = |store: &Arc<Store>| u64::from(store.geometry().blocks);
+        let total = inner.stores.iter().map(blocks).sum();
+        let mut done = 0;
+        for (controller, store) in inner.stores.iter().enumerate() {
+            store.begin_scrub(&mut *inner.log(controller)?, &mut report)?;
+            for block in 0..store.geometry().blocks {
+                // The log is free between blocks for other threads.
+                store.scrub_block(&mut *inner.log(controller)?, block, &mut report)?;
+                done += 1;
+                progress(done, total);
+            }
+            store.end_scrub(&mut *inner.log(controller)?)?;
+        }
+        Ok(report)
+    }
+
     /// Rewrites batch headers of which one of the two copies is damaged ([`Report::damaged_copies`]), and returns
     /// their number. Opening a pool already repairs the newest commit as far as possible.
     ///
@@ -552,7 +587,10 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
     pub fn info(&self) -> Result<Info> {
-        Ok(open::info(&self.live()?.stores))
+        let inner = self.live()?;
+        let mut info = open::info(&inner.stores);
+        inner.cache.add_allowance(&mut info.endurance);
+        Ok(info)
     }
 
     /// Returns the counters since the pool was opened and the DRAM in use. After the pool is closed, the counters

@@ -14,6 +14,7 @@ use super::handle::SharedInner;
 use super::{History, Info, Inner, Pool};
 use crate::cache::{Cache, HandlerPlan, Handlers, PanicGuard};
 use crate::device::{ALIGN, Device, FileDevice, signature};
+use crate::endurance::Endurance;
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::process::Owner;
@@ -123,9 +124,10 @@ impl Pool {
                 });
             }
         }
+        let limits = options.wear_limits();
         overwrite(&devices, options.overwrite)?;
         for (controller, device) in (0..).zip(devices) {
-            let identity = Identity { uuid, controller, controllers, base };
+            let identity = Identity { uuid, controller, controllers, base, limits };
             let counters = Arc::new(Counters::default());
             let summaries = 1 << 20;
             Store::create(device, identity, geometry, options.retention, summaries, counters)?;
@@ -423,9 +425,13 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
         line_log: sum(&|s| s.line_log_bytes()),
         segment: geometry.segment,
         block: Bytes(geometry.block_bytes()),
+        block_with_parity: Bytes(geometry.block_stride()),
+        redundancy: geometry.redundancy,
+        column: Bytes(geometry.redundancy.map_or(0, |r| geometry.block_bytes() / u64::from(r.data()))),
         retention: stores[0].retention(),
         base: stores[0].identity().base,
         open_epoch: stores[0].open_epoch(),
+        endurance: Endurance::of(stores),
     }
 }
 

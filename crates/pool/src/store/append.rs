@@ -358,7 +358,7 @@ impl Store {
             None
         };
         log.since_checkpoint += len as u64;
-        add(&self.counters.bytes_written, len as u64);
+        self.count_written(len as u64);
         add(&self.counters.bytes_tables, segment as u64);
         let slots = placed.into_iter().zip(records).collect();
         Ok(BatchInFlight { tag: seq, head, slots, bytes: len as u64, done })
@@ -444,7 +444,7 @@ impl Store {
         let moved = records.iter().filter(|r| r.kind == SlotKind::Moved).count() as u64;
         let data = records.iter().filter(|r| r.kind == SlotKind::Data).count() as u64;
         add(&self.counters.bytes_moved, moved * segment);
-        add(&self.counters.bytes_user, data * segment);
+        self.count_user(data * segment);
         self.update_room();
         debug_assert!(
             batch.bytes > 0 && items.len() >= records.iter().filter(|r| r.kind != SlotKind::Pad).count()
@@ -496,6 +496,7 @@ impl Store {
                 let closed = tables.volume.blocks_mut().close(BlockId(full.block));
                 closed.map_err(|error| self.inconsistent(error.to_string()))?;
                 tables.summaries.close(full.block);
+                log.parity.note_closed(full.block, full.sequence);
                 (full.next.block, full.next.sequence)
             }
             None => self.open_block(log, &mut tables, stream)?,
@@ -532,6 +533,9 @@ impl Store {
                     tables.volume.blocks_mut().free_unwritten(BlockId(block))
                 } else {
                     tables.summaries.close(block);
+                    if block == head.block {
+                        log.parity.note_closed(block, head.sequence);
+                    }
                     tables.volume.blocks_mut().close(BlockId(block))
                 };
                 left.map_err(|error| self.inconsistent(error.to_string()))?;

@@ -7,7 +7,6 @@ use super::{Log, Result, Store};
 use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::{BatchHeader, SlotKind};
-use crate::format::codec::crc32c;
 
 /// A compaction leaves blocks alone whose live share is above this.
 const COMPACT_SHARE: f64 = 0.9;
@@ -38,6 +37,8 @@ pub struct Report {
     pub problems: Vec<String>,
     /// Batch headers with one damaged copy and one intact copy. No data is lost.
     pub damaged_copies: u64,
+    /// Damaged segments, batch headers and tables that parity can rebuild. No data is lost.
+    pub repairable: u64,
 }
 
 impl Report {
@@ -56,6 +57,19 @@ impl Store {
         report: &mut Report,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
+        self.check_tables(log, report)?;
+        let total = self.lock_tables().volume.blocks().live_slots();
+        let mut done = 0;
+        for block in 0..self.geometry.blocks {
+            self.check_block(block, report, &mut done, None)?;
+            progress(done, total);
+        }
+        report.repairable += self.repairs_waiting();
+        Ok(())
+    }
+
+    /// Checks the consistency of the tables, and the line log.
+    pub(super) fn check_tables(&self, log: &mut Log, report: &mut Report) -> Result<()> {
         let chunks: Vec<ChunkId> = self.lock_tables().volume.table().unloaded().collect();
         let mut tables_whole = true;
         for chunk in chunks {
@@ -70,14 +84,7 @@ impl Store {
             let device = self.device.name();
             report.problems.extend(problems.into_iter().map(|p| format!("{device}: {p}")));
         }
-        self.check_lines(log, report)?;
-        let total = self.lock_tables().volume.blocks().live_slots();
-        let mut done = 0;
-        for block in 0..self.geometry.blocks {
-            self.check_block(block, report, &mut done)?;
-            progress(done, total);
-        }
-        Ok(())
+        self.check_lines(log, report)
     }
 
     fn return_device_error(&self, error: &PoolError) -> Result<()> {
@@ -89,7 +96,15 @@ impl Store {
         }
     }
 
-    fn check_block(&self, block: u32, report: &mut Report, done: &mut u64) -> Result<()> {
+    /// Reads and checks the live segments of a block. `verified` has, by slot, the checksums of slots that have just
+    /// been read and need not be read again.
+    pub(super) fn check_block(
+        &self,
+        block: u32,
+        report: &mut Report,
+        done: &mut u64,
+        verified: Option<&[Option<u32>]>,
+    ) -> Result<()> {
         let info = self.lock_tables().volume.blocks().info(BlockId(block));
         if info.live == 0 || !matches!(info.state, BlockState::Open(_) | BlockState::Closed) {
             return Ok(());
@@ -127,10 +142,13 @@ impl Store {
                 }
             };
             confirmed += 1;
-            self.read_slot(slot, &mut buffer)?;
             report.segments += 1;
             *done += 1;
-            if crc32c(&buffer) != record.crc {
+            let known = verified.and_then(|crcs| crcs.get(usize::from(index)).copied().flatten());
+            if known == Some(record.crc) {
+                continue;
+            }
+            if !self.read_or_rebuild(slot, record.crc, &mut buffer)? {
                 report.damaged.push(DamagedSegment {
                     device: self.device.name(),
                     address: self.address(page, record.segment),

@@ -42,6 +42,7 @@ impl Store {
         self.ensure_sound()?;
         log.queue.drain();
         self.rewrite_suspect_blocks(log)?;
+        self.protect_all(log)?;
         self.mark_sparse_chunks(log)?;
         // The root record says where each stream goes on: recovery would not find blocks that were opened later. If
         // there is no room to open them, no batch may rely on this checkpoint.
@@ -80,6 +81,10 @@ impl Store {
     /// Restores the locations of the tables after a failed checkpoint. If the header of that checkpoint may have
     /// reached the device, the new locations stay allocated too.
     fn undo_checkpoint(&self, log: &mut Log, moves: TableMoves) -> Result<()> {
+        if let Some((block, written)) = moves.meta.filter(|_| !moves.may_count) {
+            let sequence = self.lock_tables().volume.blocks().info(BlockId(block)).sequence;
+            log.parity.note_doubtful(block, sequence, Some(written));
+        }
         let mut tables = self.lock_tables();
         let tables = &mut *tables;
         for &(chunk, ..) in &moves.chunks {
@@ -181,7 +186,7 @@ impl Store {
             moves.root_slots.push(slot);
         }
         let root_slots = &moves.root_slots;
-        let extents = extents(root_slots);
+        let extents = extents(root_slots, self.geometry.slots_per_block);
         log.root.clone_from(&extents);
         tables.root_slots = root_slots.len() as u64;
         let record = self.root(log, &tables).encode();
@@ -210,6 +215,11 @@ impl Store {
             }
         })?;
         self.flush_device(log)?;
+        let mut written: Vec<u32> = moves.opened.clone();
+        written.extend(moves.meta.map(|(block, _)| block));
+        if self.protect_tables(log, &written) {
+            self.flush_device(log)?;
+        }
         Ok(RootLocation { extents, len: record.len() as u64, crc: crc32c(&record) })
     }
 
@@ -227,6 +237,8 @@ impl Store {
             root: root.extents,
             root_len: root.len,
             root_crc: root.crc,
+            wear: self.wear.counts(),
+            limits: self.identity.limits,
         };
         let copies = [header.generation % 2, (header.generation + 1) % 2];
         let [first, second] = copies.map(|copy| HEADER_OFFSETS[copy as usize]);
@@ -256,7 +268,7 @@ impl Store {
         let written = self.write_durable(offset, &buffer);
         self.note_failed_flushes(log);
         written.map_err(|source| self.device_error("writing the pool header", source))?;
-        add(&self.counters.bytes_written, buffer.len() as u64);
+        self.count_written(buffer.len() as u64);
         add(&self.counters.bytes_tables, buffer.len() as u64);
         Ok(())
     }
@@ -318,7 +330,8 @@ impl Store {
         let most = super::append::buffer_bytes(&self.geometry) / segment;
         let mut buffer = AlignedBuf::zeroed(most * segment);
         let mut done = 0;
-        for run in slots.chunk_by(|a, b| a + 1 == *b) {
+        let per_block = u64::from(self.geometry.slots_per_block);
+        for run in slots.chunk_by(|a, b| a + 1 == *b && !b.is_multiple_of(per_block)) {
             for part in run.chunks(most) {
                 let bytes = &mut buffer[..part.len() * segment];
                 for (n, target) in bytes.chunks_exact_mut(segment).enumerate() {
@@ -335,7 +348,7 @@ impl Store {
         self.device
             .write(self.geometry.offset(first), bytes)
             .map_err(|source| self.device_error("writing tables", source))?;
-        add(&self.counters.bytes_written, bytes.len() as u64);
+        self.count_written(bytes.len() as u64);
         add(&self.counters.bytes_tables, bytes.len() as u64);
         Ok(())
     }
@@ -348,11 +361,13 @@ pub(super) fn slots(extents: &[Extent]) -> impl Iterator<Item = u64> {
     extents.iter().flat_map(|extent| extent.slot..extent.slot + u64::from(extent.slots))
 }
 
-fn extents(slots: &[u64]) -> Vec<Extent> {
+/// Returns the extents of these slots. An extent does not cross the end of a block, where parity may follow.
+fn extents(slots: &[u64], slots_per_block: u16) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
+    let begins_block = |slot: u64| slot.is_multiple_of(u64::from(slots_per_block));
     for &slot in slots {
         match extents.last_mut() {
-            Some(last) if last.slot + u64::from(last.slots) == slot => last.slots += 1,
+            Some(last) if last.slot + u64::from(last.slots) == slot && !begins_block(slot) => last.slots += 1,
             _ => extents.push(Extent { slot, slots: 1 }),
         }
     }

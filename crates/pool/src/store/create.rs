@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use deepram_core::page_table::MAX_STAMP;
-use deepram_core::{Bytes, Epoch, PageId, Retention, SegmentSize, Status, Volume, VolumeConfig};
+use deepram_core::{Bytes, Epoch, PageId, Redundancy, Retention, SegmentSize, Status, Volume, VolumeConfig};
 use uuid::Uuid;
 
 use super::append::{QUEUE_DEPTH, buffer_bytes};
@@ -13,7 +13,7 @@ use super::block_summaries::BlockSummaries;
 use super::{Log, Store, Stream, Tables};
 use crate::device::{Device, WriteQueue};
 use crate::error::{PoolError, Result};
-use crate::format::header::{FIRST_BLOCK, Geometry};
+use crate::format::header::{FIRST_BLOCK, Geometry, WearCounts, WearLimits};
 use crate::stats::Counters;
 
 /// Identity of a controller.
@@ -24,6 +24,7 @@ pub(crate) struct Identity {
     pub(crate) controllers: u16,
     /// Address at which the pool is mapped.
     pub(crate) base: u64,
+    pub(crate) limits: WearLimits,
 }
 
 /// Sizes of a new controller.
@@ -36,10 +37,13 @@ pub(crate) struct Sizing {
     /// Part of the virtual memory that will become persist regions, in bytes.
     pub(crate) pmem: u64,
     pub(crate) segment: SegmentSize,
+    pub(crate) redundancy: Option<Redundancy>,
 }
 
 /// Largest size of a block, in bytes: large enough for a device's full rate, small enough to reclaim.
 const BLOCK_BYTES: u64 = 2 << 20;
+/// The same for the data columns of a block with redundancy: large enough for columns of a megabyte.
+const STRIPED_BLOCK_BYTES: u64 = 8 << 20;
 /// The least number of slots in a block that the page table can work with.
 const LEAST_SLOTS: u64 = 64;
 
@@ -76,16 +80,22 @@ impl Sizing {
             |blocks: u64, slots: u64| (blocks * slots + u64::from(pages)).min(u64::from(most_upper)) as u32;
         let geometry = |flash: u64| {
             // A small device gets small blocks, so that it has enough of them for reclamation.
-            let slots =
-                (flash / 256 / segment).clamp(LEAST_SLOTS, BLOCK_BYTES.max(LEAST_SLOTS * segment) / segment);
-            let blocks = flash.saturating_sub(FIRST_BLOCK) / (slots * segment);
-            Geometry {
+            let most = if self.redundancy.is_some() { STRIPED_BLOCK_BYTES } else { BLOCK_BYTES };
+            let slots = (flash / 256 / segment).clamp(LEAST_SLOTS, most.max(LEAST_SLOTS * segment) / segment);
+            let columns = self.redundancy.map_or(1, |redundancy| u64::from(redundancy.data()));
+            let slots = slots.next_multiple_of(columns);
+            let mut geometry = Geometry {
                 segment: self.segment,
                 pages,
-                upper: upper(blocks, slots),
-                blocks: blocks.min(u64::from(u32::MAX)) as u32,
+                upper: 0,
+                blocks: 0,
                 slots_per_block: slots as u16,
-            }
+                redundancy: self.redundancy,
+            };
+            let blocks = flash.saturating_sub(FIRST_BLOCK) / geometry.block_stride();
+            geometry.blocks = blocks.min(u64::from(u32::MAX)) as u32;
+            geometry.upper = upper(blocks, slots);
+            geometry
         };
         if let Some(flash) = self.flash {
             let geometry = geometry(flash);
@@ -140,7 +150,8 @@ impl Store {
         let config = geometry.volume_config(retention);
         let volume = Volume::new(config)
             .map_err(|error| PoolError::Option { option: "geometry", problem: error.to_string() })?;
-        let store = Self::assemble(device, identity, geometry, volume, summary_bytes, counters);
+        let wear = WearCounts { since_ns: super::wear::now_ns(), ..WearCounts::default() };
+        let store = Self::assemble(device, identity, geometry, volume, wear, summary_bytes, counters);
         let mut log = store.lock_log();
         log.incarnation = 1;
         log.block_sequence = 1 << 32;
@@ -162,6 +173,7 @@ impl Store {
         identity: Identity,
         geometry: Geometry,
         volume: Volume,
+        wear: WearCounts,
         summary_bytes: usize,
         counters: Arc<Counters>,
     ) -> Self {
@@ -201,11 +213,14 @@ impl Store {
                 incarnation: 0,
                 root: Vec::new(),
                 ring: None,
+                parity: super::parity::ParityState::new(geometry.redundancy.is_some()),
             }),
             lines: super::lines::Lines::default(),
             flushes: super::durability::FlushTracker::default(),
             stopped: OnceLock::new(),
             room: AtomicI64::new(0),
+            repairs: Mutex::default(),
+            wear: super::wear::Wear::new(wear),
             counters,
         };
         store.update_room();

@@ -63,21 +63,27 @@ impl Store {
     }
 
     fn fetch_with(&self, page: PageId, segment: u8, buffer: &mut [u8], at: Option<Epoch>) -> Result<Fetched> {
-        let mut failed = None;
+        let (mut failed, mut rebuilt) = (None, None);
         loop {
             match self.locate(page, segment, at)? {
                 TableLookup::Unwritten => return Ok(Fetched::Zero),
                 TableLookup::SummaryMissing(block) => self.load_summary(block)?,
                 TableLookup::Slot { slot, stamp_epoch, record } => {
-                    if failed == Some(slot) {
+                    let is_again = failed == Some(slot);
+                    if is_again && (self.geometry.redundancy.is_none() || rebuilt == Some(slot)) {
                         return Err(self.damaged(page, segment, stamp_epoch, slot));
                     }
-                    self.read_slot(slot, buffer)?;
-                    if crc32c(buffer) == record.crc {
+                    let intact = if is_again {
+                        self.read_or_rebuild(slot, record.crc, buffer)?
+                    } else {
+                        self.read_intact(slot, record.crc, buffer)?
+                    };
+                    if intact {
                         return Ok(Fetched::Data);
                     }
                     // Reclamation may have moved the segment during the read; then its slot has changed. If not, the
                     // segment is damaged.
+                    rebuilt = is_again.then_some(slot);
                     failed = Some(slot);
                 }
             }
@@ -108,7 +114,12 @@ impl Store {
         read: io::Result<()>,
         bytes: &mut [u8],
     ) -> Result<Fetched> {
-        read.map_err(|source| self.device_error("reading a segment", source))?;
+        if let Err(source) = read {
+            if self.geometry.redundancy.is_none() {
+                return Err(self.device_error("reading a segment", source));
+            }
+            return self.fetch(page, segment, bytes);
+        }
         add(&self.counters.bytes_read, bytes.len() as u64);
         if crc32c(bytes) == crc { Ok(Fetched::Data) } else { self.fetch(page, segment, bytes) }
     }
@@ -172,9 +183,35 @@ impl Store {
         Ok(())
     }
 
+    /// Reads a slot and returns whether it has this checksum. With redundancy a slot that cannot be read counts as
+    /// damaged.
+    fn read_intact(&self, slot: u64, crc: u32, buffer: &mut [u8]) -> Result<bool> {
+        match self.read_slot(slot, buffer) {
+            Ok(()) => Ok(crc32c(buffer) == crc),
+            Err(_) if self.geometry.redundancy.is_some() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a slot, a whole segment. If it does not have this checksum, rebuilds it from parity. Returns whether the
+    /// buffer holds its bytes now.
+    ///
+    /// # Errors
+    /// The device's error, for a slot that cannot be rebuilt.
+    pub(super) fn read_or_rebuild(&self, slot: u64, crc: u32, buffer: &mut [u8]) -> Result<bool> {
+        let read = self.read_slot(slot, buffer);
+        if read.is_ok() && crc32c(buffer) == crc {
+            return Ok(true);
+        }
+        if self.rebuild_slot(slot, buffer, &|bytes| crc32c(bytes) == crc) {
+            return Ok(true);
+        }
+        read.map(|()| false)
+    }
+
     /// Reads a table chunk into the tables, unless another thread has done so meanwhile.
     pub(super) fn load_chunk(&self, chunk: ChunkId) -> Result<()> {
-        let mut buffer = AlignedBuf::zeroed(CHUNK_BYTES);
+        let mut buffer = AlignedBuf::zeroed(self.geometry.segment_bytes());
         let mut failed = None;
         loop {
             let Some(location) = self.chunk_location(chunk) else {
@@ -182,8 +219,16 @@ impl Store {
                     self.inconsistent(format!("table chunk {} has no location on the device", chunk.0))
                 );
             };
-            self.read_slot(location.slot, &mut buffer)?;
-            let computed = crc32c(&buffer[..CHUNK_BYTES]);
+            let read = self.read_slot(location.slot, &mut buffer);
+            let mut computed = crc32c(&buffer[..CHUNK_BYTES]);
+            if read.is_err() || computed != location.crc {
+                let accept = |bytes: &[u8]| crc32c(&bytes[..CHUNK_BYTES]) == location.crc;
+                if self.rebuild_slot(location.slot, &mut buffer, &accept) {
+                    computed = location.crc;
+                } else {
+                    read?;
+                }
+            }
             let mut tables = self.lock_tables();
             if tables.volume.is_loaded(chunk) {
                 return Ok(());
@@ -255,14 +300,21 @@ impl Store {
         let mut buffer = AlignedBuf::zeroed(self.geometry.segment_bytes());
         let mut at = 0_u16;
         while at < used {
-            self.read_slot(u64::from(block) * u64::from(slots) + u64::from(at), &mut buffer)?;
+            let slot = u64::from(block) * u64::from(slots) + u64::from(at);
+            let read = self.read_slot(slot, &mut buffer);
             let ours = |header: &BatchHeader| {
                 let fits = usize::from(at) + 1 + header.slots.len() <= usize::from(slots);
                 (header.pool, header.controller) == (self.uuid_prefix(), self.identity.controller)
                     && (header.block, header.index, header.block_sequence) == (block, at, sequence)
                     && fits
             };
-            let Some(header) = BatchHeader::decode(&buffer).ok().filter(ours) else {
+            let decode = |bytes: &[u8]| BatchHeader::decode(bytes).ok().filter(ours);
+            let mut header = if read.is_ok() { decode(&buffer) } else { None };
+            if header.is_none() && self.rebuild_slot(slot, &mut buffer, &|bytes| decode(bytes).is_some()) {
+                header = decode(&buffer);
+            }
+            let Some(header) = header else {
+                read?;
                 at += 1;
                 continue;
             };
@@ -280,8 +332,9 @@ impl Store {
             self.load_summary(block)?;
         }
         let record = self.lock_tables().summaries.get(block, index);
-        self.read_slot(slot, buffer)?;
-        if record.is_some_and(|r| r.page == page.0 && r.segment == segment && r.crc == crc32c(buffer)) {
+        if let Some(record) = record.filter(|r| r.page == page.0 && r.segment == segment)
+            && self.read_or_rebuild(slot, record.crc, buffer)?
+        {
             return Ok(());
         }
         Err(self.damaged(page, segment, self.open_epoch(), slot))

@@ -94,18 +94,28 @@ impl Recovery {
                 return Ok(Vec::new());
             }
             let slot = u64::from(block) * u64::from(slots) + u64::from(index);
-            self.read_slot(slot, &mut buffer)?;
-            let batch = BatchHeader::decode(&buffer).ok().filter(|batch| self.is_ours(batch));
-            let expected = batch.as_ref().is_some_and(|batch| {
-                batch.stream == stream
+            let read = self.read_slot(slot, &mut buffer);
+            let expected = |batch: &BatchHeader| {
+                self.is_ours(batch)
+                    && batch.stream == stream
                     && batch.block == block
                     && batch.index == index
                     && batch.block_sequence == sequence
                     && batch.seq > last_seq
                     && batch.seq < COUNTERS_END
                     && usize::from(index) + 1 + batch.slots.len() <= usize::from(slots)
-            });
-            let Some(batch) = batch.filter(|_| expected) else {
+            };
+            let decode = |bytes: &[u8]| BatchHeader::decode(bytes).ok().filter(expected);
+            let mut batch = if read.is_ok() { decode(&buffer) } else { None };
+            let mut is_rebuilt = false;
+            if let (None, Some(stripes)) = (&batch, &self.stripes) {
+                let mut bytes = AlignedBuf::zeroed(buffer.len());
+                if stripes.rebuild_slot(slot, sequence, &mut bytes, &|bytes| decode(bytes).is_some()) {
+                    (batch, buffer, is_rebuilt) = (decode(&bytes), bytes, true);
+                }
+            }
+            let Some(batch) = batch else {
+                read?;
                 let newer =
                     |batch: &BatchHeader| self.is_ours(batch) && batch.generation > self.header.generation;
                 if other_damaged && BatchHeader::decode(&buffer).is_ok_and(|batch| newer(&batch)) {
@@ -121,7 +131,7 @@ impl Recovery {
                 self.search_block(next.block, 0, &mut batches.after_end)?;
                 return Ok(vec![NextBlock { block, sequence }, next]);
             };
-            if !BatchHeader::has_both_copies(&buffer) {
+            if is_rebuilt || !BatchHeader::has_both_copies(&buffer) {
                 batch.encode(&mut buffer);
                 let bytes = std::mem::replace(&mut buffer, AlignedBuf::zeroed(geometry.segment_bytes()));
                 self.repaired.push(RepairedSlot { batch: batch.seq, slot, bytes });
@@ -208,7 +218,11 @@ impl Recovery {
             + u64::from(batch.index)
             + 1;
         let mut body = AlignedBuf::zeroed(batch.slots.len() * segment);
-        self.read_slot(first, &mut body)?;
+        let read = self.read_slot(first, &mut body);
+        // With redundancy, segments that cannot be read are rebuilt below.
+        if self.stripes.is_none() {
+            read?;
+        }
         let mut damaged = Vec::new();
         for (n, (record, bytes)) in batch.slots.iter().zip(body.chunks_exact_mut(segment)).enumerate() {
             match record.kind {
@@ -217,6 +231,19 @@ impl Recovery {
                 _ if crc32c(bytes) != record.crc => damaged.push(n),
                 _ => {}
             }
+        }
+        if let Some(stripes) = &self.stripes {
+            damaged.retain(|&n| {
+                let mut bytes = AlignedBuf::zeroed(segment);
+                let (slot, crc) = (first + n as u64, batch.slots[n].crc);
+                let accept = |bytes: &[u8]| crc32c(bytes) == crc;
+                let rebuilt = stripes.rebuild_slot(slot, batch.block_sequence, &mut bytes, &accept);
+                if rebuilt {
+                    body[n * segment..(n + 1) * segment].copy_from_slice(&bytes);
+                    self.repaired.push(RepairedSlot { batch: batch.seq, slot, bytes });
+                }
+                !rebuilt
+            });
         }
         let (n, parity) = match (&damaged[..], &batch.parity) {
             ([], _) => return Ok(true),
@@ -242,6 +269,7 @@ impl Store {
     /// Rewrites the slots that recovery repaired.
     pub(super) fn rewrite_repaired(&self, log: &mut Log) -> Result<()> {
         let repaired = std::mem::take(&mut log.repaired);
+        add(&self.counters.segments_repaired, repaired.len() as u64);
         repaired.iter().try_for_each(|repaired| self.rewrite_slot(repaired.slot, &repaired.bytes))
     }
 
@@ -250,7 +278,7 @@ impl Store {
     pub(super) fn rewrite_slot(&self, slot: u64, bytes: &[u8]) -> Result<()> {
         let written = self.write_durable(self.geometry.offset(slot), bytes);
         written.map_err(|source| self.device_error("rewriting a repaired segment", source))?;
-        add(&self.counters.bytes_written, bytes.len() as u64);
+        self.count_written(bytes.len() as u64);
         Ok(())
     }
 

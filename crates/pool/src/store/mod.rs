@@ -21,11 +21,13 @@ mod fetch;
 mod lines;
 mod log_end;
 mod pages_and_epochs;
+mod parity;
 mod reclaim;
 mod recover;
 mod space;
+mod wear;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -47,6 +49,7 @@ pub use checksum_sites::{ChecksumKind, ChecksumSite};
 pub(crate) use create::{Identity, Sizing};
 pub(crate) use fetch::{Fetched, SlotLocation};
 pub(crate) use lines::{RecordPosition, RingRoot};
+pub use parity::ScrubReport;
 pub(crate) use recover::Recovery;
 
 /// Bytes in a table chunk: 256 entries of 16 bytes.
@@ -65,6 +68,9 @@ pub(crate) struct Store {
     stopped: OnceLock<String>,
     /// Slots that can still be filled with new segments; see `space.rs`.
     room: AtomicI64,
+    /// Damaged slots that were rebuilt for a reader and are to be rewritten, with the sequence of their blocks.
+    repairs: Mutex<BTreeMap<u64, u64>>,
+    wear: wear::Wear,
     counters: Arc<Counters>,
 }
 
@@ -127,6 +133,7 @@ pub(crate) struct Log {
     root: Vec<Extent>,
     /// The line log as the next root record will describe it.
     ring: Option<RingRoot>,
+    parity: parity::ParityState,
 }
 
 /// Position at which a stream writes next.
@@ -224,7 +231,8 @@ impl Store {
         let tables = self.lock_tables();
         // One more buffer for a checkpoint, and the block that reclamation reads at once.
         let buffers = (append::BUFFERS + 1) * append::buffer_bytes(&self.geometry)
-            + self.geometry.block_bytes() as usize;
+            + self.geometry.block_bytes() as usize
+            + self.parity_memory_bytes();
         tables.volume.memory_bytes()
             + self.lines.memory_bytes()
             + tables.summaries.memory_bytes()

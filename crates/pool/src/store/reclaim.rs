@@ -146,18 +146,22 @@ impl Store {
         for run in indices.chunk_by(|a, b| b - a <= READ_GAP) {
             let (start, end) = (run[0], run[run.len() - 1] + 1);
             let target = &mut data[usize::from(start) * segment..usize::from(end) * segment];
-            self.read_slot(first + u64::from(start), target)?;
+            let read = self.read_slot(first + u64::from(start), target);
+            // With redundancy, each segment is read again below.
+            if read.is_err() && self.geometry.redundancy.is_some() {
+                target.fill(0);
+            } else {
+                read?;
+            }
         }
         for mover in segments_to_move {
             let at = usize::from(mover.index) * segment;
             let bytes = &mut data[at..at + segment];
-            if crc32c(bytes) != mover.crc {
-                self.read_slot(mover.slot, bytes)?;
-                if crc32c(bytes) != mover.crc {
-                    let WriteItem { page, segment, stamp, .. } = mover.item;
-                    let epoch = self.lock_tables().volume.epoch_of(Stamp(stamp));
-                    return Err(self.damaged(page, segment, epoch, mover.slot));
-                }
+            let intact = crc32c(bytes) == mover.crc || self.read_or_rebuild(mover.slot, mover.crc, bytes)?;
+            if !intact {
+                let WriteItem { page, segment, stamp, .. } = mover.item;
+                let epoch = self.lock_tables().volume.epoch_of(Stamp(stamp));
+                return Err(self.damaged(page, segment, epoch, mover.slot));
             }
         }
         Ok(())

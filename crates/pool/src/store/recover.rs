@@ -11,7 +11,8 @@ use deepram_core::ftl::BlockState;
 use deepram_core::{BlockId, ChunkId, Epoch, PageId, SegmentSize, Status, Volume};
 
 use super::create::Identity;
-use super::{Store, Stream};
+use super::parity::Stripes;
+use super::{Store, Stream, uuid_prefix};
 use crate::buffer::AlignedBuf;
 use crate::device::Device;
 use crate::error::{PoolError, Result};
@@ -27,6 +28,8 @@ pub(crate) struct Recovery {
     pub(super) device: Arc<dyn Device>,
     pub(super) header: PoolHeader,
     pub(super) root: RootRecord,
+    /// The parity, with redundancy.
+    pub(super) stripes: Option<Stripes>,
     /// The consecutive batches since the checkpoint, up to the last good commit.
     pub(super) batches: Vec<BatchHeader>,
     /// The highest batch number seen, including discarded batches.
@@ -67,14 +70,23 @@ impl Recovery {
                 have: deepram_core::Bytes(device.len()),
             });
         }
-        let root = read_root(&device, &header)?;
+        let stripes = Stripes::new(&device, &header.geometry, uuid_prefix(header.uuid), header.controller);
+        let (root, rebuilt) = read_root(&device, &header, stripes.as_ref())?;
         check_root(&root, &header).map_err(|what| PoolError::Inconsistent {
             device: device.name(),
             what: format!("the root record: {what}"),
         })?;
-        let (batches, repaired) = (Vec::new(), Vec::new());
-        let mut recovery =
-            Self { device, header, root, batches, last_seq: 0, damage: None, repaired, counters };
+        let mut recovery = Self {
+            device,
+            header,
+            root,
+            stripes,
+            batches: Vec::new(),
+            last_seq: 0,
+            damage: None,
+            repaired: rebuilt,
+            counters,
+        };
         recovery.read_log(other_damaged)?;
         Ok(recovery)
     }
@@ -85,6 +97,7 @@ impl Recovery {
             controller: self.header.controller,
             controllers: self.header.controllers,
             base: self.header.base,
+            limits: self.header.limits,
         }
     }
 
@@ -175,6 +188,7 @@ impl Recovery {
             self.identity(),
             geometry,
             volume,
+            self.header.wear,
             summary_bytes,
             Arc::clone(&self.counters),
         );
@@ -220,6 +234,16 @@ impl Recovery {
             store.recover_lines(&mut log, ring, salvage)?;
         }
         log.repaired = self.repaired;
+        // Parity of the blocks that the log has touched since the checkpoint may cover discarded batches, or be missing.
+        let heads = self.root.heads.iter().flatten().map(|head| head.block);
+        let segments = self.batches.iter().map(|batch| batch.block).chain(heads).map(|block| (block, None));
+        for (block, written) in segments.chain(self.root.meta.map(|(block, written)| (block, Some(written))))
+        {
+            let info = store.lock_tables().volume.blocks().info(BlockId(block));
+            if info.state != BlockState::Free {
+                log.parity.note_doubtful(block, info.sequence, written);
+            }
+        }
         drop(log);
         {
             let mut tables = store.lock_tables();
@@ -441,27 +465,47 @@ fn check_root(root: &RootRecord, header: &PoolHeader) -> std::result::Result<(),
     Ok(())
 }
 
-fn read_root(device: &Arc<dyn Device>, header: &PoolHeader) -> Result<RootRecord> {
+/// Reads the root record. Returns it with the slots of it that were rebuilt from parity.
+fn read_root(
+    device: &Arc<dyn Device>,
+    header: &PoolHeader,
+    stripes: Option<&Stripes>,
+) -> Result<(RootRecord, Vec<RepairedSlot>)> {
     let damaged = |source| PoolError::DamagedPool { device: device.name(), what: "the root record", source };
-    let segment = header.geometry.segment.bytes();
-    let mut record = Vec::new();
-    for extent in &header.root {
-        let len = u64::from(extent.slots) * segment;
-        if record.len() as u64 + len > device.len() {
-            let (need, have) = (header.root_len as usize, device.len() as usize);
-            return Err(damaged(FormatError::Truncated { what: "root record", need, have }));
-        }
-        let mut buffer = AlignedBuf::zeroed(len as usize);
-        device.read(header.geometry.offset(extent.slot), &mut buffer).map_err(|source| {
-            PoolError::Device { device: device.name(), operation: "reading the root record", source }
-        })?;
-        record.extend_from_slice(&buffer);
+    let segment = header.geometry.segment_bytes();
+    let slots: u64 = header.root.iter().map(|extent| u64::from(extent.slots)).sum();
+    if slots * segment as u64 > device.len() {
+        let (need, have) = (header.root_len as usize, device.len() as usize);
+        return Err(damaged(FormatError::Truncated { what: "root record", need, have }));
     }
-    record.truncate(header.root_len as usize);
+    let mut record = Vec::new();
+    let mut failed = None;
+    for extent in &header.root {
+        let mut buffer = AlignedBuf::zeroed(extent.slots as usize * segment);
+        if let Err(source) = device.read(header.geometry.offset(extent.slot), &mut buffer) {
+            failed = Some(source);
+        }
+        record.extend_from_slice(&buffer[..extent.slots as usize * segment]);
+    }
+    let len = header.root_len as usize;
+    let mut rebuilt = Vec::new();
+    if failed.is_some() || crc32c(&record[..len]) != header.root_crc {
+        // Parity tells which slots are damaged.
+        for (n, slot) in super::checkpoint::slots(&header.root).enumerate() {
+            let Some(bytes) = stripes.and_then(|stripes| stripes.mend(slot)) else { continue };
+            record[n * segment..(n + 1) * segment].copy_from_slice(&bytes);
+            rebuilt.push(RepairedSlot { batch: 0, slot, bytes });
+        }
+    }
+    record.truncate(len);
     let computed = crc32c(&record);
     if computed != header.root_crc {
+        if let Some(source) = failed {
+            let (device, operation) = (device.name(), "reading the root record");
+            return Err(PoolError::Device { device, operation, source });
+        }
         let stored = header.root_crc;
         return Err(damaged(FormatError::Checksum { what: "root record", stored, computed }));
     }
-    RootRecord::decode(&record).map_err(damaged)
+    Ok((RootRecord::decode(&record).map_err(damaged)?, rebuilt))
 }

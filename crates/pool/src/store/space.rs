@@ -134,6 +134,7 @@ impl Store {
             // Reclamation uses the reserve: a request for more space would call reclamation again.
             return self.spill_pending(log, stream);
         }
+        self.limit_pending(log)?;
         let blocks = self.blocks_for(segments as u64);
         self.reclaim_until_free(log, blocks, true)?;
         // Coalescing fills blocks, and reclamation takes table entries: they alternate until both needs are met.
@@ -245,18 +246,18 @@ impl Store {
         Ok(())
     }
 
-    /// Does background maintenance: expired tokens, pruning, checkpoints, and reclamation ahead of need. Returns
-    /// whether more work is waiting.
-    pub(crate) fn maintain(&self) -> bool {
+    /// Does background maintenance: expired tokens, pruning and, if it may write now, checkpoints and reclamation
+    /// ahead of need. Returns whether more work is waiting.
+    pub(crate) fn maintain(&self, may_write: bool) -> bool {
         // As below, an error is returned to the thread that waits for these lines.
         let _ = self.flush_lines();
         // Another thread holds the log for an operation that a caller waits for.
         let Ok(mut log) = self.log.try_lock() else { return false };
         // The same error occurs again in the operation that needs this work; no caller has asked for it yet.
-        self.maintain_with(&mut log).unwrap_or(false)
+        self.maintain_with(&mut log, may_write).unwrap_or(false)
     }
 
-    fn maintain_with(&self, log: &mut Log) -> Result<bool> {
+    fn maintain_with(&self, log: &mut Log, may_write: bool) -> Result<bool> {
         let expired = self.lock_tables().volume.expired();
         if let Some(token) = expired {
             self.drop_token(log, token)?;
@@ -266,11 +267,19 @@ impl Store {
         if expired.is_some() || more {
             return Ok(true);
         }
-        if log.since_checkpoint > CHECKPOINT_BYTES {
+        if may_write && log.since_checkpoint > CHECKPOINT_BYTES {
             self.checkpoint(log)?;
             return self.level_wear(log);
         }
+        // One segment for a commit after which the log is idle: it keeps the commit provable, so it never waits.
         self.confirm_commit(log)?;
+        self.repair_queued(log)?;
+        if self.protect_in_background(log)? {
+            return Ok(true);
+        }
+        if !may_write {
+            return Ok(false);
+        }
         let (free, dead) = self.free_and_dead();
         let low = self.blocks_for(0) + self.geometry.blocks / 32;
         if free >= low {

@@ -241,7 +241,7 @@ impl Store {
             let first = self.geometry.offset(u64::from(block) * u64::from(self.geometry.slots_per_block));
             (0..bytes).step_by(zeros.len()).try_for_each(|at| self.device.write(first + at, &zeros))
         });
-        add(&self.counters.bytes_written, bytes * u64::from(count));
+        self.count_written(bytes * u64::from(count));
         let written = written.map_err(|source| self.device_error("making room for the line log", source));
         if let Err(error) = written.and_then(|()| self.flush_device(log)) {
             self.release_blocks(&blocks)?;

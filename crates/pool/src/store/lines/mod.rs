@@ -445,10 +445,17 @@ mod tests {
     use crate::stats::Counters;
 
     fn store(folder: &tempfile::TempDir) -> Store {
-        let sizing = Sizing { size: 1 << 20, flash: None, pmem: 0, segment: SegmentSize::K4 };
+        let sizing =
+            Sizing { size: 1 << 20, flash: None, pmem: 0, segment: SegmentSize::K4, redundancy: None };
         let geometry = sizing.geometry().unwrap();
         let device = FileDevice::create(&folder.path().join("pool"), geometry.device_bytes()).unwrap();
-        let identity = Identity { uuid: Uuid::from_u128(1), controller: 0, controllers: 1, base: 1 << 40 };
+        let identity = Identity {
+            uuid: Uuid::from_u128(1),
+            controller: 0,
+            controllers: 1,
+            base: 1 << 40,
+            limits: crate::format::header::WearLimits::default(),
+        };
         let (retention, counters) = (Retention::KeepLast(2), Arc::new(Counters::default()));
         Store::create(Arc::new(device), identity, geometry, retention, 1 << 20, counters).unwrap()
     }

@@ -351,7 +351,7 @@ impl Store {
         let offset = self.ring_offset(&ring.blocks, position.at);
         let written = self.write_durable(offset, &buffer[..bytes]);
         written.map_err(|source| self.device_error("writing the line log", source))?;
-        add(&self.counters.bytes_written, bytes as u64);
+        self.count_written(bytes as u64);
         add(&self.counters.bytes_lines, bytes as u64);
         note_position(&mut ring.positions, ring.per_block / POSITIONS_PER_BLOCK, position, group);
         ring.next += 1;

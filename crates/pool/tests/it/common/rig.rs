@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use deepram_core::SegmentSize;
+use deepram_core::{Redundancy, SegmentSize};
 use deepram_pool::device::Device;
 use deepram_pool::{CreateOptions, Mapping, OpenOptions, Pool, PoolError, Result, Retention};
 use deepram_testkit::{FaultyDevice, FaultyKernel, Image};
@@ -23,6 +23,7 @@ pub struct Shape {
     pub keep: u32,
     /// DRAM of each controller, in bytes.
     pub dram: u64,
+    pub redundancy: Option<Redundancy>,
 }
 
 impl Shape {
@@ -30,7 +31,14 @@ impl Shape {
         // Minimal flash with a little spare: blocks of 64 slots, half of them for the pool itself.
         let flash = MIB + 28 * 64 * segment.bytes();
         let dram = 10 * MIB + 600 * segment.bytes();
-        Self { segment, controllers: 1, pages: 8, flash: Some(flash), keep: 3, dram }
+        Self { segment, controllers: 1, pages: 8, flash: Some(flash), keep: 3, dram, redundancy: None }
+    }
+
+    /// As [`Shape::small`], with redundancy, and room for the parity and for a few more blocks.
+    pub fn with_parity(segment: SegmentSize, redundancy: &str) -> Self {
+        let redundancy = Some(redundancy.parse().expect("a redundancy"));
+        let flash = MIB + 40 * 100 * segment.bytes();
+        Self { redundancy, flash: Some(flash), ..Self::small(segment) }
     }
 
     /// The same configuration with the least DRAM that the pool can be opened with.
@@ -49,6 +57,7 @@ impl Shape {
             segment: self.segment,
             flash: self.flash,
             retention: Retention::KeepLast(self.keep),
+            redundancy: self.redundancy,
             ..CreateOptions::new(self.pages * PAGE)
         }
     }
