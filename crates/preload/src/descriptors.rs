@@ -1,4 +1,5 @@
-//! Protects the pager's descriptors from programs that close every descriptor they do not know.
+//! Protects the pager's descriptors from programs that close every descriptor they do not know, and hides them from those that
+//! look which are open.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
@@ -80,6 +81,30 @@ pub extern "C" fn close(fd: c_int) -> c_int {
     // As if the descriptor had never been open.
     set_errno(libc::EBADF);
     -1
+}
+
+/// Interposes the C library's `fstat`, by which programs find out which descriptors are open.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat(fd: c_int, about: *mut libc::stat) -> c_int {
+    if !in_library() && is_own(fd) {
+        // As if the descriptor had never been open.
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    kernel::fstat(fd, about)
+}
+
+/// Interposes the C library's `fstat64`, which is the same function on 64-bit systems.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat64(fd: c_int, about: *mut libc::stat) -> c_int {
+    // SAFETY: as promised by the caller.
+    unsafe { fstat(fd, about) }
 }
 
 /// Interposes the C library's `close_range`.

@@ -146,6 +146,10 @@ pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
     call(libc::SYS_close_range, [first as usize, last as usize, flags as usize, 0, 0, 0]) as c_int
 }
 
+pub(crate) fn fstat(fd: c_int, about: *mut libc::stat) -> c_int {
+    call(libc::SYS_fstat, [fd as usize, about.addr(), 0, 0, 0, 0]) as c_int
+}
+
 pub(crate) fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     call(libc::SYS_dup3, [from as usize, to as usize, flags as usize, 0, 0, 0]) as c_int
 }

@@ -163,6 +163,11 @@ fn descriptors_of_other_threads_stay_theirs_while_the_pager_starts() {
 }
 
 #[test]
+fn descriptors_of_the_pager_are_not_open_for_the_program() {
+    agrees("listed", "16MiB", &[&(32 * MIB).to_string()]);
+}
+
+#[test]
 fn limits_of_address_space_and_of_descriptors_are_kept_within() {
     let Some(shadow) = program("shadow") else { return };
     assert!(library().is_file());
