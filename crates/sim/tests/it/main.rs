@@ -3,6 +3,7 @@
 mod cache;
 mod clients;
 mod closed_forms;
+mod codec;
 mod conservation;
 mod disk_cache;
 mod flatflash;
