@@ -48,6 +48,35 @@ pub fn claims() -> Vec<Claim> {
         .unit("%")
         .noted("The paper gives no number; half of the time is our reading of the word."),
         trend(
+            "regions-misses",
+            "regions",
+            "section 3.1",
+            "Splitting the flash into a read and a write region reduces the misses of the database substantially",
+            ("fewer", Expected::Rising),
+            &["split.miss_percent", "unified.miss_percent"],
+        )
+        .synthetic()
+        .noted("384 MiB of flash, a tenth of it for writes, reads and writes together."),
+        trend(
+            "regions-reclamations",
+            "regions",
+            "section 3.1",
+            "Splitting the flash cuts down on reclamations: fewer pages are moved",
+            ("fewer", Expected::Rising),
+            &["split.reclaim_moves_per_1000", "unified.reclaim_moves_per_1000"],
+        )
+        .synthetic()
+        .noted("384 MiB of flash, a tenth of it for writes."),
+        trend(
+            "regions-literal",
+            "regions",
+            "section 3.1, Figure 4",
+            "Where a reclamation handles all blocks with dead pages, splitting reduces the pages programmed",
+            ("fewer", Expected::Rising),
+            &["split-all.programs_per_1000", "unified-all.programs_per_1000"],
+        )
+        .synthetic(),
+        trend(
             "endurance-strength",
             "endurance",
             "section 3.2, Figure 5",
@@ -147,5 +176,35 @@ pub fn claims() -> Vec<Claim> {
         )
         .synthetic()
         .noted("Arithmetic mean. Deviation of pages 10 %."),
+        magnitude(
+            "lifetime-years",
+            "lifetime",
+            "section 5.3",
+            "Where a code of one bit lasts six months, the programmable controller lasts longer than ten years, for some workload",
+            ("over 10 years", Expected::AtLeast(10.0)),
+            &["years.longest"],
+        )
+        .unit("years")
+        .synthetic()
+        .noted("The workload with the largest ratio. Deviation of pages 10 %."),
+        trend(
+            "latency-rises",
+            "lifetime",
+            "section 5.3",
+            "Read latency rises as flash wears out",
+            ("rising", Expected::Rising),
+            &["growth.1", "growth.5", "growth.10"],
+        )
+        .synthetic(),
+        trend(
+            "latency-gracefully",
+            "lifetime",
+            "section 5.3",
+            "Read latency rises gracefully: in no tenth of its life is flash twice as slow as in the one before",
+            ("gracefully", Expected::AtMost(2.0)),
+            &["growth.largest_step"],
+        )
+        .synthetic()
+        .noted("The paper gives no number; twice is our reading of the word."),
     ]
 }

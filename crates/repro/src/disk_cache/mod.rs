@@ -8,16 +8,24 @@
 //! | `endurance` | cycles that a memory tolerates over the strength of its code | Figure 5 |
 //! | `partition` | the best division into single-level and multi-level cells | Figure 7 |
 //! | `server` | power, bandwidth, and throughput over the strength of the code | Figures 8 and 9 |
-//! | `lifetime` | accesses until all flash has failed | Figure 10 |
+//! | `lifetime` | accesses until all flash has failed, and latency meanwhile | Figure 10 |
+//! | `deviation` | the same at other deviations of the endurance of pages | Figure 10 |
+//! | `regions` | misses and reclamation with one region of flash or two | section 3.1, Figure 4 |
+//! | `untimed` | the cache without time, for `lifetime`, `deviation` and `regions` | |
+//! | `sensitivity` | what the paper leaves open | |
 //!
 //! The benchmarks and traces are not available. Generated workloads take their place, and are named so.
 
 mod claims;
+mod deviation;
 mod endurance;
 mod lifetime;
 mod partition;
 mod reclamation;
+mod regions;
+mod sensitivity;
 mod server;
+mod untimed;
 
 pub use claims::claims;
 
@@ -53,12 +61,14 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
         claims: claims(),
         experiments: vec![
             reclamation::experiment(settings, &registry)?,
+            regions::experiment(settings, &registry)?,
             endurance::experiment(&registry)?,
             partition::experiment(settings, &registry)?,
             server::power(settings, &registry)?,
             server::strength(settings, &registry)?,
             lifetime::experiment(settings, &registry)?,
+            deviation::experiment(settings, &registry)?,
         ],
-        sensitivity: None,
+        sensitivity: Some(sensitivity::study(settings, &registry)?),
     })
 }

@@ -3,54 +3,157 @@
 
 use std::sync::Arc;
 
-use deepram_media::Registry;
+use deepram_media::{Picos, Registry};
 use deepram_sim::host::HostOptions;
 use deepram_sim::{RunOptions, System, SystemConfig};
 
 use super::SERVER;
 use crate::chart::{Axis, Chart, Drawing, Series, Table};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Outcome, Settings};
+use crate::experiment::{Experiment, FinishedRuns, Outcome, Settings};
 use crate::number::plain;
 use crate::simulate;
 use crate::simulation_run::SimulationRun;
 
-/// Name, title and workload. Sizes are those of the ISCA 2008 study as recalled: 2 GB of database, 1.8 GB of files.
-const WORKLOADS: [(&str, &str, &str); 2] = [
-    ("oltp", "database (dbt2)", "zipf:theta=0.9,span=2GiB,read=0.7,size=8KiB"),
-    ("web", "web server (SPECWeb99)", "zipf:theta=1.1,span=1800MiB,read=0.98,size=16KiB"),
-];
-const CLIENTS: u32 = 16;
+/// Name and title of the workloads.
+const WORKLOADS: [(&str, &str); 2] = [("oltp", "database (dbt2)"), ("web", "web server (SPECWeb99)")];
+/// Data of the workloads, MiB: those of the ISCA 2008 study as recalled, 2 GB of database and 1.8 GB of files.
+const DATA: [u64; 2] = [2048, 1800];
 /// Requests that fill the flash, and measured ones.
 const REQUESTS: (u64, u64) = (300_000, 100_000);
-const WITHOUT: &str = "dram-512m";
+/// Servers: preset, DRAM and flash in MiB. The second is the one that claims compare with.
+const SERVERS: [(&str, u64, u64); 3] = [(SERVER, 256, 1024), ("dram-512m", 512, 0), ("dram-1g", 1024, 0)];
 /// Strengths of Figure 9.
 const STRENGTHS: [u32; 9] = [1, 4, 8, 12, 15, 20, 30, 40, 50];
 
-fn run(
-    settings: &Settings,
-    registry: &Arc<Registry>,
-    name: &str,
-    (preset, set): (&str, Vec<String>),
-    workload: &str,
-) -> Result<SimulationRun, ReproError> {
-    let (warm_up, measured) = settings.pick(REQUESTS, (2_000, 2_000));
-    let config =
-        SystemConfig { preset: preset.into(), overrides: set, ..SystemConfig::new(System::DiskCache) };
-    let host = HostOptions { threads: CLIENTS, warm_up, ..HostOptions::default() };
-    let options = RunOptions { seed: settings.seed, workload: workload.into(), host };
-    let spec = format!("{workload},count={}", warm_up + measured);
-    simulate::workload(name, registry, config, &spec, options)
+/// What a study of servers in time runs.
+#[derive(Debug, Clone)]
+pub(super) struct PowerStudy {
+    /// Settings of all servers.
+    pub(super) set: Vec<String>,
+    /// Clients in a closed loop.
+    pub(super) clients: u32,
+    /// Time between an answer and the client's next request, picoseconds.
+    pub(super) think_ps: u64,
+    /// Exponent and share of reads of the database.
+    pub(super) database: (String, String),
+    /// Exponent of the web server.
+    pub(super) web: String,
+    /// Preset of the server without flash that claims compare with.
+    pub(super) without: String,
+    /// Whether all three servers are run, or only two.
+    all: bool,
+    /// DRAM, flash, data and requests are divided by it.
+    shortened: u64,
+    /// Requests that fill the flash, and measured ones.
+    requests: (u64, u64),
+}
+
+impl PowerStudy {
+    /// The study of the report.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            set: Vec::new(),
+            clients: 16,
+            think_ps: 0,
+            database: ("0.9".into(), "0.7".into()),
+            web: "1.1".into(),
+            without: SERVERS[1].0.into(),
+            all: true,
+            shortened: 1,
+            requests: settings.pick(REQUESTS, (2_000, 2_000)),
+        }
+    }
+
+    /// A study of two servers with less of everything but time.
+    pub(super) fn shorten(&mut self, settings: &Settings) {
+        (self.all, self.shortened) = (false, 16);
+        self.requests = settings.pick((REQUESTS.0 / 16, REQUESTS.1 / 16), (200, 200));
+    }
+
+    fn workload(&self, name: &str) -> String {
+        let [database, files] = DATA.map(|data| data / self.shortened);
+        if name == "oltp" {
+            let (theta, read) = &self.database;
+            format!("zipf:theta={theta},span={database}MiB,read={read},size=8KiB")
+        } else {
+            format!("zipf:theta={},span={files}MiB,read=0.98,size=16KiB", self.web)
+        }
+    }
+
+    fn run(
+        &self,
+        settings: &Settings,
+        registry: &Arc<Registry>,
+        name: &str,
+        (preset, own): (&str, &[String]),
+        workload: &str,
+    ) -> Result<SimulationRun, ReproError> {
+        let (warm_up, measured) = self.requests;
+        let overrides = self.set.iter().chain(own).cloned().collect();
+        let config =
+            SystemConfig { preset: preset.into(), overrides, ..SystemConfig::new(System::DiskCache) };
+        let think = Picos(self.think_ps);
+        let host = HostOptions { threads: self.clients, warm_up, think, ..HostOptions::default() };
+        let workload = self.workload(workload);
+        let spec = format!("{workload},count={}", warm_up + measured);
+        let options = RunOptions { seed: settings.seed, workload, host };
+        simulate::workload(name, registry, config, &spec, options)
+    }
+
+    fn servers(&self) -> impl Iterator<Item = (&'static str, u64, u64)> + '_ {
+        let runs = move |preset: &str| self.all || preset == SERVER || preset == self.without;
+        SERVERS.into_iter().filter(move |(preset, ..)| runs(preset))
+    }
+
+    /// The runs of all servers and workloads.
+    pub(super) fn runs(
+        &self,
+        settings: &Settings,
+        registry: &Arc<Registry>,
+    ) -> Result<Vec<SimulationRun>, ReproError> {
+        let mut runs = Vec::new();
+        for (name, _) in WORKLOADS {
+            for (preset, dram, flash) in self.servers() {
+                let mut own = Vec::new();
+                if self.shortened > 1 {
+                    own.push(format!("dram_cache={}MiB", dram / self.shortened));
+                    own.push(format!("flash={}MiB", flash / self.shortened));
+                }
+                let role = if preset == SERVER || self.all { preset } else { "without" };
+                runs.push(self.run(settings, registry, &format!("{name}.{role}"), (preset, &own), name)?);
+            }
+        }
+        Ok(runs)
+    }
+}
+
+/// The metrics that claims use: gain of throughput and saving of power by workload.
+pub(super) fn metrics(
+    study: &PowerStudy,
+    finished: &FinishedRuns<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), ReproError> {
+    let without = if study.all { study.without.as_str() } else { "without" };
+    for (name, _) in WORKLOADS {
+        let of = |preset: &str, what: &str| {
+            finished.metric(&format!("{name}.{preset}"), &format!("counters.{what}"))
+        };
+        let watts = |preset: &str| {
+            Ok::<_, ReproError>(of(preset, "memory_power_w")? + of(preset, "disk_access_power_w")?)
+        };
+        let gain = of(SERVER, "network_bytes_per_s")? / of(without, "network_bytes_per_s")?;
+        let power = watts(SERVER)? / watts(without)?;
+        outcome.metrics.set(format!("{name}.throughput_gain_percent"), 100.0 * (gain - 1.0));
+        outcome.metrics.set(format!("{name}.power_saving_percent"), 100.0 * (1.0 - power));
+    }
+    Ok(())
 }
 
 /// Builds the experiment of Figure 8.
 pub(super) fn power(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
-    let mut runs = Vec::new();
-    for (name, _, workload) in WORKLOADS {
-        for preset in [SERVER, WITHOUT, "dram-1g"] {
-            runs.push(run(settings, registry, &format!("{name}.{preset}"), (preset, Vec::new()), workload)?);
-        }
-    }
+    let study = PowerStudy::new(settings);
+    let runs = study.runs(settings, registry)?;
     let about = "Sixteen clients in a closed loop, after 300,000 requests of warm-up. Memory is DRAM and flash. The disk counts \
                  by its accesses alone, and with its idle power beside that.";
     Ok(Experiment::new(
@@ -58,32 +161,22 @@ pub(super) fn power(settings: &Settings, registry: &Arc<Registry>) -> Result<Exp
         "Power and bandwidth with and without flash (Figure 8)",
         about,
         runs,
-        |finished| {
+        move |finished| {
             let mut outcome = Outcome::default();
+            metrics(&study, finished, &mut outcome)?;
             let mut rows = Vec::new();
-            for (name, title, _) in WORKLOADS {
-                let of = |preset: &str, what: &str| {
-                    finished.metric(&format!("{name}.{preset}"), &format!("counters.{what}"))
-                };
-                let watts = |preset: &str| {
-                    Ok::<_, ReproError>(of(preset, "memory_power_w")? + of(preset, "disk_access_power_w")?)
-                };
-                let with = (of(SERVER, "network_bytes_per_s")?, watts(SERVER)?);
-                let without = (of(WITHOUT, "network_bytes_per_s")?, watts(WITHOUT)?);
-                outcome
-                    .metrics
-                    .set(format!("{name}.throughput_gain_percent"), 100.0 * (with.0 / without.0 - 1.0));
-                outcome
-                    .metrics
-                    .set(format!("{name}.power_saving_percent"), 100.0 * (1.0 - with.1 / without.1));
-                for preset in [SERVER, WITHOUT, "dram-1g"] {
+            for (name, title) in WORKLOADS {
+                for (preset, ..) in study.servers() {
+                    let of = |what: &str| {
+                        finished.metric(&format!("{name}.{preset}"), &format!("counters.{what}"))
+                    };
                     rows.push(vec![
                         title.into(),
                         preset.into(),
-                        plain(of(preset, "network_bytes_per_s")? / 1e6),
-                        plain(of(preset, "memory_power_w")?),
-                        plain(of(preset, "disk_access_power_w")?),
-                        plain(of(preset, "disk_power_w")?),
+                        plain(of("network_bytes_per_s")? / 1e6),
+                        plain(of("memory_power_w")?),
+                        plain(of("disk_access_power_w")?),
+                        plain(of("disk_power_w")?),
                     ]);
                 }
             }
@@ -108,8 +201,9 @@ pub(super) fn power(settings: &Settings, registry: &Arc<Registry>) -> Result<Exp
 
 /// Builds the experiment of Figure 9.
 pub(super) fn strength(settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+    let study = PowerStudy::new(settings);
     let mut runs = Vec::new();
-    for (name, _, workload) in WORKLOADS {
+    for (name, _) in WORKLOADS {
         for strength in STRENGTHS {
             let set = [
                 "controller=fixed".to_owned(),
@@ -117,13 +211,7 @@ pub(super) fn strength(settings: &Settings, registry: &Arc<Registry>) -> Result<
                 "check_spare=false".into(),
                 "errors.base=none".into(),
             ];
-            runs.push(run(
-                settings,
-                registry,
-                &format!("{name}.{strength}"),
-                (SERVER, set.into()),
-                workload,
-            )?);
+            runs.push(study.run(settings, registry, &format!("{name}.{strength}"), (SERVER, &set), name)?);
         }
     }
     let about = "All pages have the same code, in multi-level cells, and no bit fails. The decoding time is affine in the \
@@ -131,7 +219,7 @@ pub(super) fn strength(settings: &Settings, registry: &Arc<Registry>) -> Result<
     Ok(Experiment::new("strength", "Throughput over code strength (Figure 9)", about, runs, |finished| {
         let mut outcome = Outcome::default();
         let mut series = Vec::new();
-        for (name, title, _) in WORKLOADS {
+        for (name, title) in WORKLOADS {
             let of = |strength: u32| {
                 finished.metric(&format!("{name}.{strength}"), "counters.network_bytes_per_s")
             };
