@@ -20,11 +20,11 @@ use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, StudyPart, 
 const PARAMETERS: &[ParameterRow] = parameters! {
     "life.page_deviation": "0", "10", "20"; "deviation of the endurance of pages, percent"; "the ends of Figure 5";
     "life.errors.bit_deviation": "0.75", "1.5", "3"; "deviation of the cycles that bits bear, logarithmic"; "half; double";
-    "life.errors.rated_strength": "0", "1", "4"; "bits that a code must correct until the rated endurance";
-        "the first bit fails at it; data sheets of MLC parts ask for 4 bits";
+    "life.errors.rated_strength": "1", "1", "4"; "bits that a code must correct until the rated endurance";
+        "data sheets of MLC parts ask for 4 bits";
     "life.errors.transient": "0", "1e-9", "0.000001"; "probability that a fresh bit is read wrong once"; "none; 1000 times";
     "life.slc.endurance": "50000", "100000", "1000000"; "cycles of single-level cells"; "half; ten times";
-    "life.margin": "0", "1", "2"; "bits that a code corrects beyond the faults of its page"; "none; one more";
+    "life.margin": "1", "1", "3"; "bits that a code corrects beyond the faults of its page"; "two more";
     "life.retirement": "block", "block", "page"; "what leaves service"; "cells alone";
     "life.wear_swap": "false", "true", "true"; "whether blocks of different wear change places"; "off";
     "life.wear_difference": "2", "2", "16"; "difference of wear above which they do"; "eight times";
