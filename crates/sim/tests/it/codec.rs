@@ -83,7 +83,7 @@ fn sampled_pages_decode_as_the_model_of_bit_errors_says_at_every_wear_and_streng
     let (mut full, mut beyond) = (0, 0);
     for (density, endurance) in [(Density::Mlc, server.mlc.endurance), (Density::Slc, server.slc.endurance)] {
         let mut flash = WearingFlash::new(&server, seed);
-        for percent in [50, 100, 150, 200, 250, 300] {
+        for percent in [50, 75, 100, 125, 150, 200] {
             let cycles = u32::try_from(endurance * percent / 100).unwrap();
             let mut outcomes = BTreeSet::new();
             for strength in [1, 2, 4, 8, 12] {
@@ -140,7 +140,7 @@ fn the_cache_takes_those_reads_for_uncorrectable_that_the_codec_cannot_correct()
     for (controller, strengths) in
         [(vec!["controller=programmable"], 5), (vec!["controller=fixed", "strength=4"], 1)]
     {
-        let mut set = vec!["flash=4MiB", "dram_cache=64KiB", "wear_scale=400", "errors.transient=0.00005"];
+        let mut set = vec!["flash=4MiB", "dram_cache=64KiB", "wear_scale=800", "errors.transient=0.00002"];
         set.extend(&controller);
         let server = server(&set);
         let mut cache = untimed_cache(&server).unwrap();
@@ -163,7 +163,7 @@ fn the_cache_takes_those_reads_for_uncorrectable_that_the_codec_cannot_correct()
             cache.reclaim(&mut flash, &mut steps);
             let failed = |step: &Step| matches!(step, Step::Note(Note::Uncorrectable));
             uncorrectable += steps.drain(..).filter(failed).count() as u64;
-            if flash.decoded > 4_000 || cache.flash().is_dead() {
+            if flash.decoded > 12_000 || cache.flash().is_dead() {
                 break;
             }
         }
