@@ -108,7 +108,7 @@ impl Assumptions {
         regions.shortened = settings.pick(8, 64);
         regions.periods = (1 << 9, 1 << 16);
         regions.set = vec!["dram_cache=8MiB".into()];
-        regions.set.extend(settings.quick.then(|| "dram_cache=1MiB".into()));
+        regions.set.extend(settings.quick.then(|| "dram_cache=2MiB".into()));
         let mut server = PowerStudy::new(settings);
         server.shorten(settings);
         let database = ("0.9".into(), "0.7".into());

@@ -41,7 +41,9 @@ impl StoredPages {
             word.copy_from_slice(&random.bits().to_le_bytes());
         }
         codec.encode(&mut stored).unwrap();
-        let bits = stored.len() as u64 * 8;
+        // The last byte of the parity may have bits that belong to no codeword.
+        let code = codec.code();
+        let bits = ((stored.len() - code.parity_len()) * 8 + code.parity_bits()) as u64;
         let mut worn = Rng::new(seed ^ (u64::from(page.page.0) << 32), "order of failing bits");
         let mut wrong = BTreeSet::new();
         while wrong.len() < found.consistent as usize {
@@ -52,7 +54,7 @@ impl StoredPages {
         }
         let mut read = stored.clone();
         for bit in wrong {
-            read[bit as usize / 8] ^= 1 << (bit % 8);
+            read[bit as usize / 8] ^= 0x80 >> (bit % 8);
         }
         let damaged = read.clone();
         let about = format!("seed {seed}, {page:?}, {found:?}");
