@@ -201,7 +201,7 @@ fn greatest_common_divisor<'a, A: Arith>(
     mut b_degree: usize,
 ) -> Option<(&'a mut Poly, usize)> {
     loop {
-        // Each step takes one leading coefficient of a. What is left of a beyond its degree must be 0 in the end.
+        // Long division: each step eliminates leading coefficients of a. `fill` then sets those above the new degree to 0.
         let highest = a_degree;
         while a_degree > b_degree {
             arith.eliminate_twice(a, b, a_degree - 1);

@@ -32,7 +32,7 @@ words! {
 }
 
 words! {
-    /// What leaves service when a page cannot be strengthened any more.
+    /// The unit that is retired when a page fails that has the strongest code and single-level cells.
     RetiredUnit {
         /// The page's block.
         Block = "block",
@@ -109,7 +109,7 @@ kind! {
         hot_limit: u64,
         /// Flash reads after which the reads of all pages are halved.
         age_reads: u64,
-        /// What leaves service.
+        /// Unit that is retired when a page fails that has the strongest code and single-level cells.
         retirement: RetiredUnit,
         /// Whether a much worn block and the least worn one change places.
         wear_swap: bool,

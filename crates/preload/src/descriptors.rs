@@ -75,10 +75,11 @@ pub extern "C" fn close(fd: c_int) -> c_int {
         } else {
             !is_own(fd)
         };
-    if may_close {
-        return kernel::close(fd);
-    }
-    // As if the descriptor had never been open.
+    if may_close { kernel::close(fd) } else { not_open() }
+}
+
+/// The result of a call with one of the pager's descriptors, as if the descriptor had never been open.
+fn not_open() -> c_int {
     set_errno(libc::EBADF);
     -1
 }
@@ -89,12 +90,7 @@ pub extern "C" fn close(fd: c_int) -> c_int {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstat(fd: c_int, about: *mut libc::stat) -> c_int {
-    if !in_library() && is_own(fd) {
-        // As if the descriptor had never been open.
-        set_errno(libc::EBADF);
-        return -1;
-    }
-    kernel::fstat(fd, about)
+    if !in_library() && is_own(fd) { not_open() } else { kernel::fstat(fd, about) }
 }
 
 /// Interposes the C library's `fstat64`, which is the same function on 64-bit systems.

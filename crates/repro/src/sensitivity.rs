@@ -104,6 +104,39 @@ macro_rules! parameters {
 }
 pub(crate) use parameters;
 
+/// A parameter at an end of its range, for tests.
+#[cfg(test)]
+pub(crate) struct ChangedEnd {
+    /// Key of the parameter.
+    pub(crate) key: &'static str,
+    /// Key and value, for messages.
+    pub(crate) text: String,
+    /// Names of the runs that differ from those of the base.
+    pub(crate) changed: Vec<String>,
+}
+
+/// For tests: the names of all runs of the base, and the ends of all ranges that are not the base value.
+#[cfg(test)]
+pub(crate) fn changed_ends<'a>(
+    rows: impl IntoIterator<Item = &'a ParameterRow>,
+    build: &Build<'_>,
+) -> (Vec<String>, Vec<ChangedEnd>) {
+    let runs = |change| build(change).unwrap().runs;
+    let base = runs(None);
+    let mut ends = Vec::new();
+    for &[key, _, low, middle, high, _] in rows {
+        for value in [low, high].into_iter().filter(|value| *value != middle) {
+            let text = format!("{key}={value}");
+            let now = runs(Some(ParameterChange { key, value }));
+            assert_eq!(now.len(), base.len(), "{text}");
+            let pairs = now.into_iter().zip(&base);
+            let changed = pairs.filter(|(now, base)| (&now.name, &now.digest) != (&base.name, &base.digest));
+            ends.push(ChangedEnd { key, changed: changed.map(|(now, _)| now.name).collect(), text });
+        }
+    }
+    (base.into_iter().map(|run| run.name).collect(), ends)
+}
+
 /// Builds the study's experiment, with one parameter changed or with base values.
 pub(crate) type Build<'a> = dyn Fn(Option<ParameterChange<'_>>) -> Result<Experiment, ReproError> + 'a;
 

@@ -23,7 +23,7 @@ pub enum Controller {
     Programmable,
 }
 
-/// What leaves service when a page cannot be strengthened any more.
+/// The unit that is retired when a page fails that has the strongest code and single-level cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retirement {
     /// The block of the page.

@@ -171,7 +171,7 @@ impl BudgetMemory {
         } else {
             // Reserved frames are charged before a nested run uses them, others before a page has been read into them.
             let unused = self.reserved().0 as i64 + limit / UNUSED_SHARE;
-            let in_files: i64 = self.file_frames.iter().map(|frames| frames.load(Relaxed)).sum();
+            let in_files: i64 = self.members().map(|member| self.file_frames[member].load(Relaxed)).sum();
             (anonymous + shared + in_files + unused - used).min(0)
         };
         let least = self.uncharged.load(Relaxed).min(0) - limit / LENDING_SHARE;

@@ -157,34 +157,23 @@ impl Assumptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Name and digest of each run.
-    fn digests(assumptions: Assumptions) -> Vec<(String, String)> {
-        let registry = Arc::new(Registry::builtin().unwrap());
-        let experiment = assumptions.experiment(&Settings { quick: true, seed: 1 }, &registry).unwrap();
-        experiment.runs.into_iter().map(|run| (run.name, run.digest)).collect()
-    }
+    use crate::sensitivity::{ChangedEnd, changed_ends};
 
     #[test]
     fn every_end_of_a_range_changes_runs_and_only_those_of_its_machine() {
         let settings = Settings { quick: true, seed: 1 };
-        let base = digests(Assumptions::new(&settings));
-        let of = |machine: &str| base.iter().filter(|run| run.0.contains(&format!(".{machine}."))).count();
-        for &[key, _, low, middle, high, _] in PARAMETERS {
-            for value in [low, high].into_iter().filter(|value| *value != middle) {
-                let mut assumptions = Assumptions::new(&settings);
-                assumptions.apply(ParameterChange { key, value }).unwrap();
-                let now = digests(assumptions);
-                assert_eq!(now.len(), base.len(), "{key}={value}");
-                let changed = now.iter().zip(&base).filter(|(now, base)| now != base).count();
-                match key.split_once('.') {
-                    Some(("flat", _)) => assert_eq!(changed, of("flatflash"), "{key}={value}"),
-                    Some(("stack", _)) => assert_eq!(changed, of("stack"), "{key}={value}"),
-                    Some(("all", _)) => assert_eq!(changed, base.len(), "{key}={value}"),
-                    // A cache of minimal size cannot shrink further.
-                    None => assert!(changed > 0, "{key}={value}"),
-                    Some(_) => assert!((1..base.len()).contains(&changed), "{key}={value}"),
-                }
+        let registry = Arc::new(Registry::builtin().unwrap());
+        let (base, ends) = changed_ends(PARAMETERS, &|change| experiment(change, &settings, &registry));
+        let of = |machine: &str| base.iter().filter(|name| name.contains(&format!(".{machine}."))).count();
+        for ChangedEnd { key, text, changed } in ends {
+            let changed = changed.len();
+            match key.split_once('.') {
+                Some(("flat", _)) => assert_eq!(changed, of("flatflash"), "{text}"),
+                Some(("stack", _)) => assert_eq!(changed, of("stack"), "{text}"),
+                Some(("all", _)) => assert_eq!(changed, base.len(), "{text}"),
+                // A cache of minimal size cannot shrink further.
+                None => assert!(changed > 0, "{text}"),
+                Some(_) => assert!((1..base.len()).contains(&changed), "{text}"),
             }
         }
     }

@@ -78,14 +78,21 @@ struct Assumptions {
 
 /// Builds the study. It has stand-ins only.
 pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let build = |change: Option<ParameterChange<'_>>| {
-        let mut assumptions = Assumptions::new(settings);
-        if let Some(change) = change {
-            assumptions.apply(change)?;
-        }
-        assumptions.experiment(registry)
-    };
+    let build = |change: Option<ParameterChange<'_>>| experiment(change, settings, registry);
     Sensitivity::of_parts(&[StudyPart { headlines: &HEADLINES, parameters: PARAMETERS, build: &build }])
+}
+
+/// The study's experiment, with `change` applied.
+fn experiment(
+    change: Option<ParameterChange<'_>>,
+    settings: &Settings,
+    registry: &Arc<Registry>,
+) -> Result<Experiment, ReproError> {
+    let mut assumptions = Assumptions::new(settings);
+    if let Some(change) = change {
+        assumptions.apply(change)?;
+    }
+    assumptions.experiment(registry)
 }
 
 /// The stand-ins of the study.
@@ -149,35 +156,25 @@ impl Assumptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn digests(assumptions: Assumptions) -> Vec<(String, String)> {
-        let registry = Arc::new(Registry::builtin().unwrap());
-        let experiment = assumptions.experiment(&registry).unwrap();
-        experiment.runs.into_iter().map(|run| (run.name, run.digest)).collect()
-    }
+    use crate::sensitivity::{ChangedEnd, changed_ends};
 
     #[test]
     fn every_end_of_a_range_changes_the_runs_that_it_applies_to_and_no_others() {
         let settings = Settings { quick: true, seed: 1 };
-        let base = digests(Assumptions::new(&settings));
-        let levels = base.iter().filter(|(name, _)| name.ends_with(".2l")).count();
-        let flat = base.iter().filter(|(name, _)| name.contains(".ts.") || name.contains(".tp.")).count();
+        let registry = Arc::new(Registry::builtin().unwrap());
+        let (base, ends) = changed_ends(PARAMETERS, &|change| experiment(change, &settings, &registry));
+        let levels = base.iter().filter(|name| name.ends_with(".2l")).count();
+        let flat = base.iter().filter(|name| name.contains(".ts.") || name.contains(".tp.")).count();
         assert_eq!((levels, flat, base.len()), (18, 72, 93));
-        for &[key, _, low, middle, high, _] in PARAMETERS {
-            for value in [low, high].into_iter().filter(|value| *value != middle) {
-                let mut assumptions = Assumptions::new(&settings);
-                assumptions.apply(ParameterChange { key, value }).unwrap();
-                let now = digests(assumptions);
-                let changed = now.iter().zip(&base).filter(|(now, base)| now != base).count();
-                let expected = match key.split_once('.') {
-                    Some(("flat", _)) => flat,
-                    Some(("levels", _)) => levels,
-                    // The energy of the tags is added after the runs.
-                    None if key == "tags" => 0,
-                    _ => base.len(),
-                };
-                assert_eq!(changed, expected, "{key}={value}");
-            }
+        for ChangedEnd { key, text, changed } in ends {
+            let expected = match key.split_once('.') {
+                Some(("flat", _)) => flat,
+                Some(("levels", _)) => levels,
+                // The energy of the tags is added after the runs.
+                None if key == "tags" => 0,
+                _ => base.len(),
+            };
+            assert_eq!(changed.len(), expected, "{text}");
         }
     }
 
