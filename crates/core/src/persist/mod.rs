@@ -15,6 +15,8 @@
 //! line is in the cache alone. It applies the third row to ranges that are shorter than a page; here the row holds for the
 //! first and the last page of any range that is not aligned, for the same reason.
 //!
+//! The dirty bits are the kernel's, or a [`DirtyList`] that the driver keeps from page faults.
+//!
 //! The driver must guarantee the following, or stores are lost:
 //!
 //! 1. A store sets its page's dirty bit before or together with its effect, and from the clearing on again (the processor's
@@ -25,10 +27,12 @@
 //!
 //! `crates/core/tests/it/persist.rs` enumerates the interleavings of two threads, and those with one rule broken.
 
+mod dirty_list;
 mod flush;
 mod geometry;
 mod in_flight;
 
+pub use dirty_list::{DirtyList, DirtyRun, KeepDirty};
 pub use flush::{FlushCounts, FlushStep, RangeFlush};
 pub use geometry::{Geometry, GeometryError};
 pub use in_flight::{FlushId, InFlight};

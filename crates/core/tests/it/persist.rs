@@ -1,10 +1,12 @@
 //! Enumerates every interleaving of two threads that store to persistent memory and flush ranges of it: when a flush
 //! returns, every store made before it began survives a crash. With any one rule broken, the enumeration must find a loss.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use deepram_core::persist::{FlushId, FlushStep, Geometry, InFlight, RangeFlush, SyncMode};
+use deepram_core::persist::{
+    DirtyList, DirtyRun, FlushId, FlushStep, Geometry, InFlight, KeepDirty, RangeFlush, SyncMode,
+};
 use proptest::prelude::*;
 
 const THREADS: usize = 2;
@@ -374,4 +376,58 @@ fn sizes_that_are_no_powers_of_two_are_refused() {
         );
     }
     assert_eq!(Geometry::new(4096, 64), Ok(Geometry::PAPER));
+}
+
+/// The list by its definition: a page is cleared if `clear` and if it is one of too many, or was kept often enough.
+fn examine_simply(
+    list: &mut BTreeMap<u64, u32>,
+    pages: &Range<u64>,
+    clear: bool,
+    keep: KeepDirty,
+) -> Vec<(u64, bool)> {
+    let few = list.len() <= keep.pages;
+    let mut found = Vec::new();
+    for page in pages.clone() {
+        let Some(&kept) = list.get(&page) else { continue };
+        let stays = !clear || few && kept < keep.flushes;
+        found.push((page, !stays));
+        if !stays {
+            list.remove(&page);
+        } else if clear {
+            list.insert(page, kept + 1);
+        }
+    }
+    found
+}
+
+proptest! {
+    #[test]
+    fn a_list_finds_the_dirty_pages_and_keeps_few_of_them_for_a_while(
+        keep in (0usize..6, 0u32..4),
+        steps in proptest::collection::vec((0u64..12, 0u64..12, 0u8..4), 0..60),
+    ) {
+        let keep = KeepDirty { pages: keep.0, flushes: keep.1 };
+        let (mut list, mut model) = (DirtyList::new(), BTreeMap::new());
+        for (a, b, step) in steps {
+            if step < 2 {
+                list.enter(a);
+                model.entry(a).or_insert(0);
+            } else {
+                let (pages, clear) = (a.min(b)..a.max(b) + 1, step == 2);
+                let mut runs: Vec<DirtyRun> = Vec::new();
+                list.examine(pages.clone(), clear, keep, &mut runs);
+                prop_assert!(
+                    runs.windows(2).all(|pair| {
+                        let [a, b] = pair else { return false };
+                        a.pages.end < b.pages.start || a.pages.end == b.pages.start && a.cleared != b.cleared
+                    }),
+                    "runs that could be one: {:?}", runs
+                );
+                let found: Vec<_> =
+                    runs.into_iter().flat_map(|run| run.pages.map(move |page| (page, run.cleared))).collect();
+                prop_assert_eq!(found, examine_simply(&mut model, &pages, clear, keep));
+            }
+            prop_assert_eq!((list.len(), list.is_empty()), (model.len(), model.is_empty()));
+        }
+    }
 }
