@@ -111,9 +111,10 @@ impl Uffd {
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
         let (poison, can_move) = (u64::from(raw::UFFD_FEATURE_POISON), u64::from(raw::UFFD_FEATURE_MOVE));
         let thread = u64::from(raw::UFFD_FEATURE_THREAD_ID);
+        let shared = u64::from(raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
         // The features are queried on a separate descriptor: a descriptor allows one handshake only.
         let offered = open().and_then(|fd| handshake(&fd, 0)).unwrap_or(0);
-        let features = want | offered & (poison | can_move | thread);
+        let features = want | offered & (poison | can_move | thread | shared);
         handshake(&fd, features).map_err(|_| Refusal::Features)?;
         let (can_poison, can_move) = (features & poison != 0, features & can_move != 0);
         Ok(Self { fd: opening.move_high(fd), can_poison, can_move, device })
@@ -142,6 +143,11 @@ impl Uffd {
     /// Reports missing pages of the range from now on.
     pub(crate) fn register_missing(&self, start: usize, len: usize) -> io::Result<()> {
         register(&self.fd, start, len, raw::UFFDIO_REGISTER_MODE_MISSING)
+    }
+
+    /// Reports write-protected pages of the range from now on. Shared memory needs Linux 5.19.
+    pub(crate) fn register_protected(&self, start: usize, len: usize) -> io::Result<()> {
+        register(&self.fd, start, len, raw::UFFDIO_REGISTER_MODE_WP)
     }
 
     /// Stops reporting faults of the range; threads that wait there retry their access.
