@@ -204,10 +204,10 @@ mod tests {
         for change in [
             |header: &mut Header| header.len = 65536,
             |header: &mut Header| header.len = (1 << 20) + 1,
-            |header: &mut Header| header.len = u64::MAX & !0xffff,
+            |header: &mut Header| header.len = !0xffff,
             |header: &mut Header| header.base = 0,
             |header: &mut Header| header.base = 4096,
-            |header: &mut Header| header.base = u64::MAX & !0xffff,
+            |header: &mut Header| header.base = !0xffff,
             |header: &mut Header| header.count = 0,
             |header: &mut Header| header.number = 1,
         ] {

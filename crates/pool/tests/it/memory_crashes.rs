@@ -19,6 +19,7 @@ const KERNEL_PAGE: u64 = 4096;
 const PAGE: u64 = 64 << 10;
 
 type Line = [u8; LINE];
+type Meanwhile = Box<dyn FnMut(u64) + Send>;
 
 /// What of a file's memory survives a crash.
 struct Shadow {
@@ -26,7 +27,7 @@ struct Shadow {
     base: OnceLock<usize>,
     state: Mutex<State>,
     /// Called when a line has been written back, with its offset: other threads store at that moment.
-    meanwhile: Mutex<Option<Box<dyn FnMut(u64) + Send>>>,
+    meanwhile: Mutex<Option<Meanwhile>>,
 }
 
 struct State {
