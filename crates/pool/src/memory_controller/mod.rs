@@ -40,6 +40,8 @@ pub use self::flush::Processor;
 pub use self::mapping::MemoryKind;
 pub use self::regions::MemoryRegion;
 
+/// Longest range, in bytes, that is checked page by page.
+const CHECKED_BY_PAGE: u64 = 32 * PAGE_BYTES;
 /// Permissions of a new file: only its owner may read and write it.
 const MODE: u32 = 0o600;
 
@@ -494,12 +496,16 @@ impl MemoryController {
 
     /// Whether these bytes are allocated.
     pub(crate) fn is_allocated(&self, offset: u64, len: u64) -> bool {
-        self.allocated.contain(offset, len)
+        if len <= CHECKED_BY_PAGE {
+            self.allocated.contain(offset, len)
+        } else {
+            lock(&self.regions).contain(offset, len)
+        }
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<()> {
         self.owner.check()?;
-        if self.allocated.contain(offset, len) { Ok(()) } else { Err(self.not_allocated(offset)) }
+        if self.is_allocated(offset, len) { Ok(()) } else { Err(self.not_allocated(offset)) }
     }
 
     fn not_allocated(&self, offset: u64) -> PoolError {

@@ -28,7 +28,7 @@ pub(super) struct Regions {
     by_page: BTreeMap<u32, (usize, Record)>,
 }
 
-/// The allocated pages as bits, which a check of an access reads without a lock.
+/// The allocated pages as bits, which a check of a small access reads without a lock.
 pub(super) struct AllocatedPages(Box<[AtomicU64]>);
 
 impl AllocatedPages {
@@ -131,6 +131,21 @@ impl Regions {
 
     pub(super) fn insert(&mut self, number: usize, record: Record) {
         self.by_page.insert(record.first, (number, record));
+    }
+
+    /// Whether these bytes lie in regions, in time that does not depend on their number.
+    pub(super) fn contain(&self, offset: u64, len: u64) -> bool {
+        let Some(last) = offset.checked_add(len.max(1) - 1) else { return false };
+        let (mut page, last) = (offset / PAGE_BYTES, last / PAGE_BYTES);
+        while page <= last {
+            let Ok(at) = u32::try_from(page) else { return false };
+            let before = self.by_page.range(..=at).next_back();
+            match before.map(|(_, (_, record))| u64::from(record.first + record.pages)) {
+                Some(end) if end > page => page = end,
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// The region that begins at this page.

@@ -109,6 +109,30 @@ fn what_cannot_be_allocated_says_why() {
 }
 
 #[test]
+fn ranges_of_any_length_are_checked_against_the_regions() {
+    let memory = open(&memory_file(200 * PAGE), &MemoryOptions::default());
+    let regions = [("a", 60), ("b", 50), ("gap", 3), ("c", 80)]
+        .map(|(name, pages)| memory.create_region(name, pages * PAGE).unwrap());
+    let [a, b, gap, c] = &regions;
+    memory.remove_region(gap.offset).unwrap();
+    let end = b.offset + b.len;
+    for (offset, len, allowed) in [
+        (a.offset, a.len + b.len, true),
+        (a.offset + 1, a.len + b.len - 1, true),
+        (a.offset, a.len + b.len + 1, false),
+        (a.offset - 1, 100 * PAGE, false),
+        (end - 40 * PAGE, 40 * PAGE, true),
+        (end - 40 * PAGE, 44 * PAGE, false),
+        (c.offset, c.len, true),
+        (c.offset, c.len + 1, false),
+        (c.offset, u64::MAX, false),
+        (u64::MAX - 5, 3, false),
+    ] {
+        assert_eq!(memory.flush(offset, len).is_ok(), allowed, "{len} bytes at {offset}");
+    }
+}
+
+#[test]
 fn every_method_and_search_flushes_and_keeps_the_bytes() {
     for selective in searches() {
         for method in FlushMethod::ALL.into_iter().filter(|method| method.is_available()) {
