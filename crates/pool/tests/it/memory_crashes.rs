@@ -265,19 +265,36 @@ fn regions_are_there_whole_or_not_at_all_after_any_crash() {
     seeds::each(20, |seed| {
         let mut rng = seeds::rng(seed);
         let world = World::new(Selective::Off, 16);
+        // A crash at each write-back of a line, while a region is entered or removed.
+        let crashes: Arc<Mutex<Vec<File>>> = Arc::default();
+        let (images, shadow, mut of_crash) = (crashes.clone(), world.shadow.clone(), seeds::rng(seed ^ 1));
+        *world.shadow.meanwhile.lock().unwrap() = Some(Box::new(move |_| {
+            images.lock().unwrap().push(shadow.crash(&mut of_crash));
+        }));
         let mut regions = vec![world.region.clone()];
+        let sorted = |regions: &[MemoryRegion]| {
+            let mut regions = regions.to_vec();
+            regions.sort_by_key(|region| region.offset);
+            regions
+        };
         for n in 0..20 {
+            let before = sorted(&regions);
             if regions.len() > 1 && rng.random_ratio(1, 3) {
                 let gone = regions.pop().unwrap();
                 world.memory.remove_region(gone.offset).unwrap();
-            } else if let Ok(region) = world.memory.create_region(&format!("n{n}"), PAGE) {
-                regions.push(region);
+            } else {
+                // A long name takes both lines of a record.
+                let name = format!("{n}{}", "n".repeat(rng.random_range(0..100)));
+                regions.extend(world.memory.create_region(&name, PAGE));
             }
-            let image = world.shadow.crash(&mut rng);
-            let mut expected = regions.clone();
-            expected.sort_by_key(|region| region.offset);
-            assert_eq!(inspect(&image), expected);
+            let after = sorted(&regions);
+            assert_eq!(inspect(&world.shadow.crash(&mut rng)), after);
+            for image in crashes.lock().unwrap().drain(..) {
+                let found = inspect(&image);
+                assert!(found == before || found == after, "{found:?} is neither {before:?} nor {after:?}");
+            }
         }
+        *world.shadow.meanwhile.lock().unwrap() = None;
         let image = world.shadow.crash(&mut rng);
         // The image is mapped at the same address.
         drop(world);
