@@ -302,9 +302,9 @@ fn a_pool_is_created_and_shown_with_its_memory_controllers() {
     assert_eq!(info["memory"][0]["kind"], "emulated");
     assert_eq!(info["size_bytes"], 4 << 20, "that of the journaled controllers");
     run(&["check", "a.pool", &file]).good();
-    let error = run(&["rollback", "a.pool", &file, "0"]).error(1);
+    let error = run(&["rollback", "a.pool", &file, "--token", "0"]).error(1);
     assert!(error.contains("open the pool without its memory controllers"), "{error}");
-    run(&["rollback", "a.pool", "0"]).good();
+    run(&["rollback", "a.pool", "--token", "0"]).good();
     let error = run(&["create", "b.pool", "--size", "4M", "--memory", &memory]).error(1);
     assert!(error.contains("a.mem exists already"), "{error}");
     assert!(!folder.path().join("b.pool").exists());
