@@ -51,7 +51,9 @@ const COMPARED: Bytes = Bytes(100_000_000);
 /// Goal: the slowest selective flush of a byte takes at most this many times as long as the fastest, over all sizes.
 const FLAT: f64 = 2.0;
 /// Most samples of a measurement.
-const SAMPLES: usize = 20_000;
+const SAMPLES: usize = 40_000;
+/// Parts of a measurement, in each of which a page is cleared at least once if the samples are many.
+const PARTS: usize = 15;
 /// Part of the samples that come first and do not count: the first stores to clean pages.
 const WARM_UP: usize = 10;
 /// Bytes of a page, in a multiple of which the changed byte lies.
@@ -80,7 +82,8 @@ struct MsyncRow {
     /// Whether the changed byte is the same each time, or a random one of the range.
     byte: &'static str,
     size_bytes: u64,
-    /// Time of the store and of the flush.
+    /// Mean time of the store and of the flush: the median over parts of the measurement, as other work on the machine falls into
+    /// some of them.
     mean_ns: f64,
     p50_ns: f64,
     p99_ns: f64,
@@ -189,7 +192,7 @@ fn measure(
         }
     }
     let samples = both.len();
-    let mean_ns = both.iter().sum::<u64>() as f64 / samples as f64;
+    let mean_ns = median_of_means(&both);
     both.sort_unstable();
     alone.sort_unstable();
     Ok(MsyncRow {
@@ -205,6 +208,14 @@ fn measure(
         lines_per_flush: lines as f64 / samples as f64,
         pages_examined_per_flush: pages as f64 / samples as f64,
     })
+}
+
+/// Median over up to [`PARTS`] parts of the mean of each.
+fn median_of_means(times: &[u64]) -> f64 {
+    let parts = times.chunks(times.len().div_ceil(PARTS).max(1));
+    let mut means: Vec<f64> = parts.map(|part| part.iter().sum::<u64>() as f64 / part.len() as f64).collect();
+    means.sort_unstable_by(f64::total_cmp);
+    means[means.len() / 2]
 }
 
 /// The modes, each over all sizes.
@@ -275,6 +286,16 @@ mod tests {
             lines_per_flush: 1.0,
             pages_examined_per_flush: 0.0,
         }
+    }
+
+    #[test]
+    fn a_disturbed_part_does_not_count() {
+        let mut times = vec![100; 150];
+        times[17] = 1_000_000;
+        times[149] = 1_000_000;
+        assert_eq!(median_of_means(&times), 100.0);
+        assert_eq!(median_of_means(&[7]), 7.0);
+        assert_eq!(median_of_means(&[1, 2, 9]), 2.0);
     }
 
     #[test]

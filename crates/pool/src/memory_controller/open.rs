@@ -142,7 +142,7 @@ impl MemoryController {
             Some(processor) => Lines::Test(processor),
             None => Lines::Processor(flusher(options)?),
         };
-        let (tracker, handler) = watch(&mapping, kind, options.selective, geometry, &device)?;
+        let (tracker, handler) = watch(&mapping, kind, options, geometry, &device)?;
         let stores = tracker.is_some() && options.method == FlushMethod::NonTemporal;
         let untracked = stores.then(|| map(&file, &device, header.len as usize, None)).transpose()?;
         let allocated = AllocatedPages::new((header.len / PAGE_BYTES) as u32);
@@ -269,11 +269,11 @@ type Watched = (Option<Arc<Tracker>>, Option<FaultHandler>);
 fn watch(
     mapping: &Mapping,
     kind: MemoryKind,
-    selective: Selective,
+    options: &MemoryOptions,
     geometry: Geometry,
     device: &str,
 ) -> Result<Watched> {
-    if selective == Selective::Off {
+    if options.selective == Selective::Off {
         return Ok((None, None));
     }
     // A huge page would be dirty whole.
@@ -286,10 +286,12 @@ fn watch(
             source: error,
         }),
     })?;
-    let listed =
-        || Tracker::by_list(mapping, geometry).map(|(tracker, handler)| (Some(tracker), Some(handler)));
+    let listed = || {
+        Tracker::by_list(mapping, geometry, options.method)
+            .map(|(tracker, handler)| (Some(tracker), Some(handler)))
+    };
     let scanned = || Tracker::by_scan(mapping, geometry).map(|tracker| (Some(tracker), None));
-    match selective {
+    match options.selective {
         Selective::Off => Ok((None, None)),
         Selective::List => Ok(listed()?),
         Selective::Scan => Ok(scanned()?),
