@@ -37,8 +37,9 @@ bench: tools ## Measure every row of docs/performance.md and add the results to 
 		"gups $(IN_DRAM)" "gups --read $(IN_DRAM)" "zipf $(IN_DRAM)" "scan $(IN_DRAM)"; do \
 		$(CARGO) run --release --locked --quiet -p deepram -- bench $$bench --results docs/results $(ARGS) || exit; \
 	done
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench caches --peer --results docs/results
-	@$(CARGO) run --release --locked --quiet -p deepram -- bench sim-peers --results docs/results
+	@for bench in "caches --peer" sim-peers "ecc --peer" "characterize --peer" flush "flush --peer" "msync --full" parity; do \
+		$(CARGO) run --release --locked --quiet -p deepram -- bench $$bench --results docs/results || exit; \
+	done
 
 performance: tools ## Make docs/performance.md and its charts from the newest results in docs/results
 	@$(CARGO) run --release --locked --quiet -p deepram -- bench performance

@@ -185,6 +185,38 @@ pub(super) const GOALS: &[Goal] = &[
         "× measured",
         "the simulator is of use for sizing within 15 %",
     ),
+    goal("ecc-rate", Ours, AtLeast(3.0), "GB/s", "8 to 12 times the code of the Linux kernel"),
+    goal("ecc-errors", Ratio, AtLeast(5.0), "× bchlib", "the Linux kernel's decoder: 120 MB/s at t = 12"),
+    goal(
+        "ecc-portable",
+        Ratio,
+        AtLeast(1.0),
+        "× bchlib",
+        "no processor is slower than with the Linux kernel's code",
+    ),
+    goal(
+        "characterize",
+        Ours,
+        AtLeast(10.0),
+        "M/s",
+        "libCacheSim simulates one cache of 1,000 pages at 18 M/s",
+    ),
+    goal("characterize-counts", Ratio, AtLeast(1.0), "of all counts", "an LRU cache has one miss count"),
+    goal(
+        "pmem-bare",
+        Ratio,
+        AtLeast(0.9),
+        "× bare instructions",
+        "a persist adds no copy and no call to the kernel",
+    ),
+    goal("pmem-libpmem", Ratio, AtLeast(0.95), "× libpmem", "PMDK's library, with the same instructions"),
+    goal(
+        "msync-flat",
+        Ours,
+        AtMost(2.0),
+        "× over all sizes",
+        "a flush of one dirty page does not depend on the clean ones",
+    ),
 ];
 
 /// The goal of this id. Every id is a constant of this module's callers; a test checks that all of them exist.

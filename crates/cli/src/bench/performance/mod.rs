@@ -8,6 +8,7 @@ mod charts;
 mod goals;
 mod memory;
 mod page;
+mod processor;
 mod sections;
 
 use std::path::PathBuf;

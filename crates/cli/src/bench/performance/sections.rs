@@ -10,6 +10,7 @@ use super::charts::bars;
 use super::goals::{Bound, SIMULATOR_CASES, find};
 use super::memory;
 use super::page::{Quantity, Row, Section};
+use super::processor;
 use crate::results::ResultFile;
 
 /// Result files with their names, newest first.
@@ -28,6 +29,10 @@ pub(super) fn all(files: &Files) -> Vec<Section<'_>> {
         caches(files),
         simulator(files),
         predict(files),
+        processor::codes(files),
+        processor::characterisation(files),
+        processor::memory_flushes(files),
+        processor::parity(files),
     ];
     sections.into_iter().flatten().filter(|section| !section.rows.is_empty()).collect()
 }
