@@ -13,6 +13,7 @@
 //! | `working_set`, `address_map` | distinct pages and accessed addresses in windows of requests |
 //! | `distributions` | request sizes and inter-arrival times |
 //! | `page_index` | numbers the pages, for the tables of all others |
+//! | `page_figures` | the thread that computes what depends on single pages |
 //!
 //! ```
 //! use deepram_trace::characterize::{CharacterizeOptions, Characterizer, Counted, Denominator};
@@ -33,6 +34,7 @@ mod address_map;
 mod distributions;
 mod hit_ratio;
 mod options;
+mod page_figures;
 mod page_index;
 mod policies;
 mod report;
@@ -63,21 +65,7 @@ pub use working_set::{WindowPages, WorkingSet};
 
 use crate::record::{Item, MemoryAccess, Op};
 use address_map::AddressMap;
-use policies::SimulatedCache;
-use sampling::Sample;
-use working_set::WorkingSets;
-
-/// Page accesses that are looked up together, so that the waits for memory overlap.
-const BATCH: usize = 256;
-
-/// An access to a page.
-#[derive(Clone, Copy)]
-struct Access {
-    page: Page,
-    write: bool,
-    /// Number of the shortest window.
-    window: u32,
-}
+use page_figures::{Access, PageFiguresThread};
 
 /// A read or write of at least one byte.
 struct DataRequest {
@@ -108,16 +96,7 @@ pub struct Characterizer {
     by_time: OverTime,
     by_request: OverTime,
     addresses: AddressMap,
-    sample: Option<Sample>,
-    index: PageIndex,
-    batch: Vec<Access>,
-    numbers: Vec<u32>,
-    stack: StackDistances,
-    distances: DistanceHistogram,
-    write_stack: StackDistances,
-    write_distances: DistanceHistogram,
-    working_sets: WorkingSets,
-    caches: Vec<SimulatedCache>,
+    pages: PageFiguresThread,
 }
 
 impl Characterizer {
@@ -127,14 +106,6 @@ impl Characterizer {
     /// An option is out of range, or options exclude each other.
     pub fn new(options: &CharacterizeOptions) -> Result<Self, CharacterizeError> {
         options.check()?;
-        let rate = match options.sampling {
-            Sampling::Rate(rate) => rate,
-            Sampling::Exact | Sampling::Pages(_) => 1.0,
-        };
-        let caches = options.policies.iter().flat_map(|&policy| {
-            let capacity = |bytes: &u64| bytes / options.page_bytes;
-            options.cache_bytes.iter().map(move |bytes| SimulatedCache::new(policy, capacity(bytes), rate))
-        });
         Ok(Self {
             records: 0,
             traffic: Default::default(),
@@ -151,16 +122,7 @@ impl Characterizer {
             by_time: OverTime::of_time(),
             by_request: OverTime::of_requests(),
             addresses: AddressMap::new(options.address_window_requests),
-            sample: Sample::new(options.sampling),
-            index: PageIndex::new(),
-            batch: Vec::with_capacity(BATCH),
-            numbers: Vec::with_capacity(BATCH),
-            stack: StackDistances::new(),
-            distances: DistanceHistogram::default(),
-            write_stack: StackDistances::new(),
-            write_distances: DistanceHistogram::default(),
-            working_sets: WorkingSets::new(options.window_requests),
-            caches: caches.collect(),
+            pages: PageFiguresThread::new(options),
             options: options.clone(),
         })
     }
@@ -203,13 +165,7 @@ impl Characterizer {
             if request.offset.is_some() {
                 self.addresses.add(page, write, number);
             }
-            if self.sample.as_ref().is_some_and(|sample| !sample.contains(page)) {
-                continue;
-            }
-            self.batch.push(Access { page, write, window });
-            if self.batch.len() == BATCH || self.sample.is_some() {
-                self.flush()?;
-            }
+            self.pages.add(Access { page, write, window })?;
         }
         Ok(())
     }
@@ -272,41 +228,11 @@ impl Characterizer {
         self.records
     }
 
-    /// Uses the pages of the batch, in order.
-    fn flush(&mut self) -> Result<(), CharacterizeError> {
-        self.numbers.clear();
-        for access in &self.batch {
-            let number = self.index.number(access.page).ok_or(CharacterizeError::TooManyPages)?;
-            self.numbers.push(number);
-        }
-        for (access, &number) in self.batch.iter().zip(&self.numbers) {
-            let weight = self.sample.as_ref().map_or(1.0, |sample| 1.0 / sample.rate());
-            self.working_sets.add(number, access.write, access.window, weight);
-            match &mut self.sample {
-                None => self.distances.add(self.stack.touch(number), access.write),
-                Some(sample) => {
-                    let removed = |page| self.working_sets.remove(page);
-                    sample.add(access.page, number, access.write, &mut self.index, removed);
-                }
-            }
-            if self.options.write_only_stack && access.write {
-                self.write_distances.add(self.write_stack.touch(number), true);
-            }
-        }
-        for cache in &mut self.caches {
-            let writes = self.batch.iter().map(|access| access.write);
-            cache.access_all(self.numbers.iter().copied().zip(writes));
-        }
-        self.batch.clear();
-        Ok(())
-    }
-
     /// The characterisation of the records added.
     ///
     /// # Errors
     /// The trace has more distinct pages than can be numbered (2^31).
-    pub fn finish(mut self) -> Result<Characterization, CharacterizeError> {
-        self.flush()?;
-        Ok(self.report())
+    pub fn finish(self) -> Result<Characterization, CharacterizeError> {
+        self.report()
     }
 }

@@ -1,5 +1,6 @@
 //! Numbers pages 0, 1, ... in the order of their first use.
 
+use super::options::CharacterizeError;
 use crate::workload::mix64;
 
 /// A page of a device, or an object, which is a page of its own.
@@ -80,6 +81,25 @@ impl PageIndex {
             }
             at = self.after(at);
         }
+    }
+
+    /// The numbers of pages, which enter the index if they are new, in `numbers`. The waits for memory overlap.
+    ///
+    /// # Errors
+    /// The index is full.
+    pub(super) fn number_all(
+        &mut self,
+        pages: impl Iterator<Item = Page> + Clone,
+        numbers: &mut Vec<u32>,
+    ) -> Result<(), CharacterizeError> {
+        // Loads that depend on nothing, which the processor starts together.
+        let homes = pages.clone().map(|page| self.slots[self.home(page)].id);
+        std::hint::black_box(homes.fold(0, |all, id| all ^ id));
+        numbers.clear();
+        for page in pages {
+            numbers.push(self.number(page).ok_or(CharacterizeError::TooManyPages)?);
+        }
+        Ok(())
     }
 
     fn insert(&mut self, page: Page, at: usize) -> Option<u32> {

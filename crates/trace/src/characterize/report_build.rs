@@ -1,7 +1,7 @@
 //! Makes the report of a finished characterisation.
 
 use super::hit_ratio::{Counted, Denominator, DistanceHistogram};
-use super::options::{CharacterizeOptions, HIT_RATIOS};
+use super::options::{CharacterizeError, CharacterizeOptions, HIT_RATIOS};
 use super::report::{
     CapacityForHitRatio, Characterization, HitRatios, PolicyHitRatios, SampleReport, Sizes, SpatialReport,
     Times,
@@ -11,32 +11,33 @@ use super::spatial::SpatialCounts;
 use super::{Characterizer, Traffic};
 
 impl Characterizer {
-    /// The report of the records added; the batch is empty.
-    pub(super) fn report(self) -> Characterization {
+    /// The report of the records added.
+    pub(super) fn report(self) -> Result<Characterization, CharacterizeError> {
         let requests = self.requests();
+        let pages = self.pages.finish()?;
         let [read, write] = self.traffic;
         let accesses = [read.page_accesses, write.page_accesses];
-        let factor = self.sample.as_ref().map_or(1.0, |sample| 1.0 / sample.rate());
+        let factor = pages.sample.as_ref().map_or(1.0, |sample| 1.0 / sample.rate());
         let estimate = |pages: u64| (pages as f64 * factor).round() as u64;
-        let [read_pages, write_pages] = self.working_sets.unique();
+        let [read_pages, write_pages] = pages.working_sets.unique();
         let all = Traffic {
             requests,
             bytes: read.bytes + write.bytes,
             page_accesses: read.page_accesses + write.page_accesses,
-            unique_pages: estimate(self.index.len().into()),
+            unique_pages: estimate(pages.index.len().into()),
         };
         let capacities = capacities(all.unique_pages);
         let options = &self.options;
-        let exact = self.sample.is_none().then_some(&self.distances);
-        let of_writes = options.write_only_stack.then_some(&self.write_distances);
-        let lru = match &self.sample {
-            None => exact_hit_ratios(&self.distances, &capacities, options),
+        let exact = pages.sample.is_none().then_some(&pages.distances);
+        let of_writes = options.write_only_stack.then_some(&pages.write_distances);
+        let lru = match &pages.sample {
+            None => exact_hit_ratios(&pages.distances, &capacities, options),
             Some(sample) => sampled_hit_ratios(sample, &capacities, accesses, options),
         };
         let [sizes_read, sizes_write] = &self.sizes;
         let mut sizes_all = sizes_read.clone();
         sizes_all.merge(sizes_write);
-        Characterization {
+        Ok(Characterization {
             page_bytes: options.page_bytes,
             records: self.records,
             all,
@@ -54,7 +55,7 @@ impl Characterizer {
                 requests_per_s: (last_ps > first_ps)
                     .then(|| self.timed as f64 / ((last_ps - first_ps) as f64 / 1e12)),
             }),
-            sample: self
+            sample: pages
                 .sample
                 .as_ref()
                 .map(|sample| SampleReport { rate: sample.rate(), pages: sample.len().into() }),
@@ -64,8 +65,8 @@ impl Characterizer {
             capacity_for_hit_ratio: exact.map_or_else(Vec::new, |d| {
                 HIT_RATIOS.iter().map(|&hit_ratio| capacity_for(d, of_writes, hit_ratio)).collect()
             }),
-            policies: self.caches.iter().map(|cache| cache.hit_ratios(options.page_bytes)).collect(),
-            working_sets: self.working_sets.finish(requests),
+            policies: pages.caches.iter().map(|cache| cache.hit_ratios(options.page_bytes)).collect(),
+            working_sets: pages.working_sets.finish(requests),
             addresses: self.addresses.finish(requests),
             over_time: if self.timed > 0 { self.by_time } else { self.by_request },
             over_time_unit: if self.timed > 0 { "ps" } else { "requests" },
@@ -75,9 +76,9 @@ impl Characterizer {
                 write: sizes_write.distribution(),
             },
             interarrival_ps: self.interarrival.distribution(),
-            distances: self.sample.is_none().then_some(self.distances),
-            distances_of_writes: self.options.write_only_stack.then_some(self.write_distances),
-        }
+            distances: pages.sample.is_none().then_some(pages.distances),
+            distances_of_writes: self.options.write_only_stack.then_some(pages.write_distances),
+        })
     }
 }
 

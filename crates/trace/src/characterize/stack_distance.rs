@@ -33,6 +33,18 @@ const BEFORE: [u64; WORDS] = {
     before
 };
 
+/// For each child of a node, a one for each child below it.
+const BELOW: [[u32; FANOUT]; FANOUT] = {
+    let mut below = [[0; FANOUT]; FANOUT];
+    let mut child = 1;
+    while child < FANOUT {
+        below[child] = below[child - 1];
+        below[child][child - 1] = 1;
+        child += 1;
+    }
+    below
+};
+
 /// The stack distance of each use of a page. Pages have small numbers, as given by order of first use; memory is about
 /// 6 bytes for each number up to the largest.
 ///
@@ -97,6 +109,12 @@ impl StackDistances {
         self.pages == 0
     }
 
+    /// Brings what the stack knows of these pages into the processor's cache, so that the waits for memory overlap.
+    pub(super) fn load(&self, pages: &[u32]) {
+        let last = pages.iter().map(|&page| self.positions.get(page as usize).copied().unwrap_or(0));
+        std::hint::black_box(last.fold(0, |all, last| all ^ last));
+    }
+
     /// Uses a page: returns its stack distance, the number of other pages used since its last use (0 for the page used
     /// last), and moves it to the top. `None` for a page that is not on the stack, which enters it. An LRU cache of `n`
     /// pages hits exactly if the distance is below `n`.
@@ -158,8 +176,8 @@ impl StackDistances {
             node /= FANOUT;
             let numbers = &mut level[node];
             count += numbers[child];
-            for (at, number) in numbers.iter_mut().enumerate() {
-                *number = number.wrapping_sub(u32::from(at < child));
+            for (number, below) in numbers.iter_mut().zip(&BELOW[child]) {
+                *number = number.wrapping_sub(*below);
             }
         }
         count

@@ -80,6 +80,9 @@ pub(super) struct WorkingSets {
     start: [u32; MULTIPLES.len()],
     /// For each length, the distinct pages of the current window: all, read and written.
     current: [[f64; 3]; MULTIPLES.len()],
+    /// Distinct pages of the current shortest window by the number of lengths, the shortest first, in whose current window
+    /// they are new. A page that is new in a window is new in every window within it.
+    new: [[f64; 3]; MULTIPLES.len() + 1],
     sets: [WorkingSet; MULTIPLES.len()],
     /// The current shortest window, plus one.
     now: u32,
@@ -94,10 +97,17 @@ impl WorkingSets {
             last: Vec::new(),
             start: [1; MULTIPLES.len()],
             current: Default::default(),
+            new: Default::default(),
             sets: MULTIPLES.map(|multiple| WorkingSet::new(shortest * u64::from(multiple))),
             now: 1,
             unique: [0; 2],
         }
+    }
+
+    /// Brings what is known of these pages into the processor's cache, so that the waits for memory overlap.
+    pub(super) fn load(&self, pages: &[u32]) {
+        let last = pages.iter().map(|&page| self.last.get(page as usize).map_or(0, |last| last[0]));
+        std::hint::black_box(last.fold(0, |all, last| all ^ last));
     }
 
     /// Counts an access to a page in the shortest window numbered `window`. A page that is new counts as `weight` pages: in
@@ -118,13 +128,26 @@ impl WorkingSets {
         }
         let either = operation.max(last[usize::from(!write)]);
         self.unique[usize::from(write)] += u64::from(operation == 0);
-        for (current, start) in self.current.iter_mut().zip(self.start) {
-            current[0] += if either < start { weight } else { 0.0 };
-            current[1 + usize::from(write)] += if operation < start { weight } else { 0.0 };
+        let lengths = |last: u32| self.start.iter().map(|start| usize::from(last < *start)).sum::<usize>();
+        let (all, one) = (lengths(either), lengths(operation));
+        self.new[all][0] += weight;
+        self.new[one][1 + usize::from(write)] += weight;
+    }
+
+    /// Adds the new pages of the current shortest window to the current windows of all lengths.
+    fn add_new(&mut self) {
+        let mut sum = [0.0; 3];
+        for (current, new) in self.current.iter_mut().zip(&self.new[1..]).rev() {
+            for ((current, sum), new) in current.iter_mut().zip(&mut sum).zip(new) {
+                *sum += new;
+                *current += *sum;
+            }
         }
+        self.new = Default::default();
     }
 
     fn next_window(&mut self) {
+        self.add_new();
         self.now += 1;
         for (at, multiple) in MULTIPLES.into_iter().enumerate() {
             if (self.now - 1).is_multiple_of(multiple) {
@@ -156,6 +179,7 @@ impl WorkingSets {
             self.next_window();
         }
         if self.sets[0].windows == 0 && requests > 0 {
+            self.add_new();
             let only = self.current[0];
             self.sets[0].push(only);
         }
