@@ -121,7 +121,7 @@ pub(super) fn run(args: &MsyncArgs) -> anyhow::Result<Report> {
     let barrier = Duration::from_nanos(args.barrier.0 / 1000);
     let file = File::from(rustix::fs::memfd_create("msync", rustix::fs::MemfdFlags::CLOEXEC)?);
     MemoryController::create_in_file(&file, largest)?;
-    let mut region = None;
+    let offset = fill(file.try_clone()?, largest)?;
     let mut report = MsyncReport {
         barrier_ns: args.barrier.ns(),
         seed: SEED,
@@ -139,15 +139,10 @@ pub(super) fn run(args: &MsyncArgs) -> anyhow::Result<Report> {
                     continue;
                 }
             };
-            let offset = match region {
-                Some(offset) => offset,
-                None => *region.insert(memory.create_region("", largest)?.offset),
-            };
-            // Every page is in memory and in the page table.
+            // Every page is in the page table.
             for page in (0..largest).step_by(PAGE as usize) {
-                memory.write(offset + page, &[1])?;
+                memory.read(offset + page, &mut [0])?;
             }
-            memory.flush(offset, largest)?;
             for byte in ["same", "random"] {
                 for &size in &sizes {
                     report.rows.push(measure(&memory, offset, size, byte, args)?);
@@ -158,6 +153,16 @@ pub(super) fn run(args: &MsyncArgs) -> anyhow::Result<Report> {
     report.curves = curves(&report.rows);
     let text = text(&report);
     Report::new(&report, text)
+}
+
+/// Allocates a region of `len` bytes and brings all of its pages into memory. Returns its offset.
+fn fill(file: File, len: u64) -> anyhow::Result<u64> {
+    let memory = MemoryController::open_file(file, &MemoryOptions::default())?;
+    let offset = memory.create_region("", len)?.offset;
+    for page in (0..len).step_by(PAGE as usize) {
+        memory.write(offset + page, &[1])?;
+    }
+    Ok(offset)
 }
 
 /// Stores to a byte of the range and flushes the range, again and again.

@@ -284,3 +284,12 @@ impl MemoryController {
         Span::new(self.mapping.start(), self.mapping.len())
     }
 }
+
+impl Drop for MemoryController {
+    fn drop(&mut self) {
+        // A forked child may live on with a copy of the descriptor, and with it of the lock.
+        if self.owner.is_here() {
+            self.release();
+        }
+    }
+}

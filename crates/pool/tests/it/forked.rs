@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const GOOD: i32 = 42;
 
 /// Runs `body` in a forked child. Returns the child's wait status; a child that hangs is an error.
-fn in_child(body: impl FnOnce()) -> i32 {
+pub(crate) fn in_child(body: impl FnOnce()) -> i32 {
     // SAFETY: the C library keeps its allocator usable in a child; the body uses no other lock of this process.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
@@ -47,7 +47,7 @@ fn in_child(body: impl FnOnce()) -> i32 {
     }
 }
 
-fn exited_well(status: i32) -> bool {
+pub(crate) fn exited_well(status: i32) -> bool {
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == GOOD
 }
 

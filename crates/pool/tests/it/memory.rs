@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::forked::{exited_well, in_child};
+use crate::own_process::in_own_process;
 use deepram_pool::memory::{FlushMethod, MemoryController, MemoryKind, MemoryOptions, Selective};
 use deepram_pool::{
     Addr, CreateOptions, Lifetime, Mapping, MemoryFile, OpenOptions, Permissions, Pool, PoolError,
@@ -261,6 +263,41 @@ fn the_kernel_stores_to_tracked_pages_on_behalf_of_a_program() {
         source.read_exact_at(buffer, 0).unwrap();
         let counts = memory.flush(region.offset, region.len).unwrap();
         assert!(counts.lines_written_back >= 3 * PAGE / 64, "{selective:?} {counts:?}");
+    }
+}
+
+#[test]
+fn a_forked_child_cannot_use_the_memory_and_leaves_it_to_its_parent() {
+    in_own_process!();
+    for selective in searches() {
+        let options = MemoryOptions { selective, ..MemoryOptions::default() };
+        let mut memory = Some(open(&memory_file(4 * PAGE), &options));
+        let region = memory.as_ref().unwrap().create_region("r", PAGE).unwrap();
+        let pointer = memory.as_ref().unwrap().pointer(region.offset, PAGE).unwrap().addr();
+        let status = in_child(|| {
+            let inherited = memory.take().unwrap();
+            let refused =
+                |result: Result<(), PoolError>| assert!(matches!(result, Err(PoolError::ForkedChild(_))));
+            refused(inherited.persist(region.offset, 8));
+            refused(inherited.flush(region.offset, 8).map(drop));
+            refused(inherited.write(region.offset, &[1]));
+            refused(inherited.create_region("s", PAGE).map(drop));
+            // Memory of the child's own, where the parent has its region.
+            // SAFETY: a new mapping, which replaces none.
+            let own = unsafe {
+                let start = std::ptr::with_exposed_provenance_mut(pointer);
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+                libc::mmap(start, PAGE as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            };
+            assert_eq!(own.addr(), pointer);
+            drop(inherited);
+            // SAFETY: dropping the inherited controller has not unmapped the child's memory.
+            unsafe { own.cast::<u8>().write_volatile(1) };
+        });
+        assert!(exited_well(status), "{selective:?}: {status:#x}");
+        let memory = memory.unwrap();
+        memory.write(region.offset, b"parent").unwrap();
+        assert!(memory.flush(region.offset, PAGE).unwrap().lines_written_back > 0);
     }
 }
 
