@@ -22,6 +22,7 @@
 //! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold; hotness and coolness thresholds, Bloom filters, wear balance | FlatFlash, 3.3 and 3.4; hybrid SSD cache, V-C |
 //! | [`hybrid_buffer`] | an SSD's write buffer of DRAM and PCM | hybrid SSD cache, V |
 //! | [`reliability`] | strength of the code and density of the cells of each flash page; triggers, tables, wear-aware replacement | flash disk cache, 3 |
+//! | [`emulation`] | stalls that make DRAM behave like slower memory | NVMM application study, II |
 //! | [`disk_cache`] | a disk cache of DRAM and flash, in regions for reads and writes | flash disk cache, 3 |
 //! | [`write_allowance`] | the bytes that may be written in a day, and when writes must wait | |
 //! | [`write_buffer`] | policies of a drive's write buffer: LRU, CFLRU, LRU-WSR, CCF-LRU, FAB, BPLRU | hybrid SSD cache, VII |
@@ -34,6 +35,7 @@ pub mod addr;
 pub mod bit_vector;
 pub mod cache;
 pub mod disk_cache;
+pub mod emulation;
 pub mod ftl;
 pub mod hybrid_buffer;
 pub mod journal;
