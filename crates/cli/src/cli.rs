@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use deepram_core::Bytes;
-use deepram_pool::{Redundancy, SegmentSize};
+use deepram_pool::{MemoryFile, Redundancy, SegmentSize};
 
 /// Flash as byte-addressable main memory, with DRAM as its cache.
 ///
@@ -190,6 +190,10 @@ pub(crate) enum PoolCommand {
         redundancy: Option<Redundancy>,
         #[command(flatten)]
         limits: WriteLimits,
+        /// Also create a controller on byte-addressable memory of this size in a new file on a DAX file system, or in
+        /// /dev/shm to emulate one; may be given several times
+        #[arg(long, value_name = "PATH=SIZE", value_parser = memory_file)]
+        memory: Vec<MemoryFile>,
         /// Overwrite a block device that holds a pool or a file system; a device in use is never overwritten
         #[arg(long)]
         force: bool,
@@ -325,6 +329,16 @@ fn address(text: &str) -> Result<u64, String> {
         Ok(_) => Err("expected a multiple of 64 KiB (0x10000) other than 0".into()),
         Err(_) => Err("expected an address such as 0x200000000000".into()),
     }
+}
+
+/// Parses a memory controller: its file and its size.
+fn memory_file(text: &str) -> Result<MemoryFile, String> {
+    let (path, size) = text
+        .rsplit_once('=')
+        .filter(|(path, _)| !path.is_empty())
+        .ok_or("expected PATH=SIZE, such as /dev/shm/data.mem=256M")?;
+    let size: Bytes = size.parse().map_err(|error| format!("the size of {path}: {error}"))?;
+    Ok(MemoryFile { path: path.into(), size: size.0 })
 }
 
 #[cfg(test)]

@@ -16,7 +16,19 @@ use crate::output::{Table, count, date, duration, emit_json, emit_text, progress
 /// Runs a command.
 pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
     match command {
-        PoolCommand::Create { pool, size, flash, pmem, segment, keep, base, redundancy, limits, force } => {
+        PoolCommand::Create {
+            pool,
+            size,
+            flash,
+            pmem,
+            segment,
+            keep,
+            base,
+            redundancy,
+            limits,
+            memory,
+            force,
+        } => {
             let options = CreateOptions {
                 size: size.0,
                 flash: flash.map(|f| f.0),
@@ -28,9 +40,12 @@ pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
                 redundancy,
                 rated_tbw: limits.rated_tbw.map(|bytes| bytes.0),
                 writes_per_day: limits.writes_per_day.map(|bytes| bytes.0),
+                memory,
             };
             Pool::create(&pool.paths, &options)?;
-            info::show(&pool, "created", None)
+            let memory = options.memory.into_iter().map(|file| file.path);
+            let paths = pool.paths.into_iter().chain(memory).collect();
+            info::show(&Target { paths, ..pool }, "created", None)
         }
         PoolCommand::Info { pool, rated_tbw } => info::show(&pool, "", rated_tbw),
         PoolCommand::History { pool } => history(&pool),

@@ -275,6 +275,28 @@ pub enum PoolError {
         /// Error of the tables.
         source: VolumeError,
     },
+    /// The file cannot be a memory controller.
+    #[error("{device} cannot be a memory controller: {problem}")]
+    Memory {
+        /// Name of the file.
+        device: String,
+        /// The problem and the remedy.
+        problem: String,
+    },
+    /// Memory whose stores are made in place cannot do what journaled memory can.
+    #[error("{address} is on a memory controller, whose stores are made in place: {problem}")]
+    InPlace {
+        /// The address.
+        address: Addr,
+        /// What cannot be done, and the remedy.
+        problem: &'static str,
+    },
+    /// The processor lacks the flush method of the options.
+    #[error(transparent)]
+    FlushMethod(#[from] deepram_linux::flush::NotAvailable),
+    /// Dirty pages cannot be found.
+    #[error(transparent)]
+    DirtyPages(#[from] deepram_linux::dirty::DirtyError),
     /// The pool is closed.
     #[error("the pool is closed")]
     Closed,

@@ -39,6 +39,7 @@ pub mod fuzzing;
 mod handler_wakeup;
 mod lock;
 pub mod log;
+mod memory_controller;
 pub mod message;
 mod options;
 pub mod pager;
@@ -56,13 +57,23 @@ mod uring;
 mod view;
 mod work_queue;
 
+/// Controllers on byte-addressable memory.
+pub mod memory {
+    pub use deepram_core::persist::FlushCounts;
+    pub use deepram_linux::flush::Method as FlushMethod;
+
+    pub use crate::memory_controller::{
+        MemoryController, MemoryInfo, MemoryKind, MemoryOptions, MemoryRegion, Processor, Selective,
+    };
+}
+
 pub use deepram_core::migration::{EpochReset, PromotionTrigger, ThresholdOptions};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Redundancy, Retention, SegmentSize};
 pub use endurance::Endurance;
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
 pub use options::{CreateOptions, FaultOptions, LoadOptions, Mapping, OpenOptions};
-pub use pool::{History, Info, Inspection, Lifetime, Permissions, Persist, Pool, Root};
+pub use pool::{History, Info, Inspection, Lifetime, MemoryFile, Permissions, Persist, Pool, Root};
 pub use process::ForkedChild;
 pub use region::WatchError;
 pub use stats::Stats;

@@ -5,7 +5,9 @@ use deepram_core::{Bytes, Epoch, Redundancy, Retention, SegmentSize};
 
 use crate::error::{PoolError, Result};
 use crate::format::header::WearLimits;
+use crate::memory_controller::{MemoryOptions, Selective};
 use crate::pager::PagerPolicy;
+use crate::pool::MemoryFile;
 use crate::store::Sizing;
 
 /// The layout of a new pool.
@@ -40,6 +42,9 @@ pub struct CreateOptions {
     /// Bytes written to each device in a day, above which writes wait that no caller waits for. Every opening of the
     /// pool keeps to it; see [`OpenOptions::writes_per_day`]. `None`: no limit.
     pub writes_per_day: Option<u64>,
+    /// Memory controllers, which are created beside the journaled ones: byte-addressable memory whose stores are made in
+    /// place. Open the pool with their files too.
+    pub memory: Vec<MemoryFile>,
 }
 
 impl CreateOptions {
@@ -57,6 +62,7 @@ impl CreateOptions {
             redundancy: None,
             rated_tbw: None,
             writes_per_day: None,
+            memory: Vec::new(),
         }
     }
 
@@ -115,6 +121,9 @@ pub struct OpenOptions {
     /// sync, reclamation ahead of need, wear levelling, and checkpoints that only shorten the log. Syncs, persists and
     /// evictions write in any case. `None`: the limit that the pool was created with; 0: no limit.
     pub writes_per_day: Option<u64>,
+    /// How memory controllers make memory durable. The default is the best instruction of the processor, and selective
+    /// flushing ([`Selective::Auto`]).
+    pub memory: MemoryOptions,
 }
 
 /// The threads that handle page faults on the mapped memory.
@@ -145,7 +154,18 @@ impl OpenOptions {
     #[must_use]
     pub fn new(dram: u64) -> Self {
         let (mapping, loads, faults) = Default::default();
-        Self { dram, mapping, base: None, loads, faults, policy: None, at_token: None, writes_per_day: None }
+        let memory = MemoryOptions { selective: Selective::Auto, ..MemoryOptions::default() };
+        Self {
+            dram,
+            mapping,
+            base: None,
+            loads,
+            faults,
+            policy: None,
+            at_token: None,
+            writes_per_day: None,
+            memory,
+        }
     }
 
     /// These options with another mapping.
@@ -180,6 +200,13 @@ impl OpenOptions {
     #[must_use]
     pub fn writes_per_day(mut self, bytes: u64) -> Self {
         self.writes_per_day = Some(bytes);
+        self
+    }
+
+    /// These options with other ways of making memory controllers durable.
+    #[must_use]
+    pub fn memory(mut self, memory: MemoryOptions) -> Self {
+        self.memory = memory;
         self
     }
 

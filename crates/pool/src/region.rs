@@ -214,18 +214,58 @@ impl Region {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Returns the word at an offset, which must be a multiple of 8.
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(WORD) && offset < self.len, "a word of the region");
-        // SAFETY: the word lies inside the region, which consists of whole pages. It is aligned, because the region
-        // starts at a page. It is mapped as long as `self`. Rust code accesses the region only through atomics (these
-        // copies and `Words`) or through raw pointers whose users know the rules.
-        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+    /// The bytes of the region.
+    fn span(&self) -> Span {
+        Span::new(self.base, self.len)
     }
 
     /// Copies out of resident pages, so that a concurrent store tears no aligned word. The caller holds the cache
     /// lock, so that the pages stay resident and readable.
     pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) {
+        self.span().copy_out(offset, to);
+    }
+
+    /// Copies into resident, writable pages. The caller holds the cache lock, as for [`Region::copy_out`]. In a
+    /// partially covered word, the other bytes keep the values that other threads store meanwhile.
+    pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) {
+        self.span().copy_in(offset, from);
+    }
+
+    fn advise(&self, offset: usize, len: usize, advice: i32, what: &'static str) -> Result<(), WatchError> {
+        // SAFETY: the range lies in the region, which holds no data yet.
+        let result = unsafe { libc::madvise(self.base.add(offset).cast(), len, advice) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(WatchError::System { what, source: io::Error::last_os_error() })
+        }
+    }
+}
+
+/// Whole pages of mapped memory, whose words several threads may access. Its owner keeps the pages mapped and accessible
+/// during each copy.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    base: *mut u8,
+    len: usize,
+}
+
+impl Span {
+    pub(crate) fn new(base: *mut u8, len: usize) -> Self {
+        Self { base, len }
+    }
+
+    /// Returns the word at an offset, which must be a multiple of 8.
+    fn word<'a>(self, offset: usize) -> &'a AtomicU64 {
+        assert!(offset.is_multiple_of(WORD) && offset < self.len, "a word of the memory");
+        // SAFETY: the word lies inside the memory, which consists of whole pages. It is aligned, because the memory
+        // starts at a page. Its owner keeps it mapped while it uses the span. Rust code accesses the memory only through
+        // atomics (these copies and `Words`) or through raw pointers whose users know the rules.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+    }
+
+    /// Copies out of readable pages, so that a concurrent store tears no aligned word.
+    pub(crate) fn copy_out(self, offset: usize, to: &mut [u8]) {
         if offset.is_multiple_of(WORD) && to.len().is_multiple_of(WORD) {
             for (n, bytes) in to.chunks_exact_mut(WORD).enumerate() {
                 bytes.copy_from_slice(&self.word(offset + n * WORD).load(Relaxed).to_ne_bytes());
@@ -241,9 +281,9 @@ impl Region {
         }
     }
 
-    /// Copies into resident, writable pages. The caller holds the cache lock, as for [`Region::copy_out`]. In a
-    /// partially covered word, the other bytes keep the values that other threads store meanwhile.
-    pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) {
+    /// Copies into writable pages. In a partially covered word, the other bytes keep the values that other threads store
+    /// meanwhile.
+    pub(crate) fn copy_in(self, offset: usize, from: &[u8]) {
         if offset.is_multiple_of(WORD) && from.len().is_multiple_of(WORD) {
             for (n, bytes) in from.chunks_exact(WORD).enumerate() {
                 let value = u64::from_ne_bytes(bytes.try_into().expect("a word's bytes"));
@@ -262,16 +302,6 @@ impl Region {
                 Some(u64::from_ne_bytes(word))
             });
             done += n;
-        }
-    }
-
-    fn advise(&self, offset: usize, len: usize, advice: i32, what: &'static str) -> Result<(), WatchError> {
-        // SAFETY: the range lies in the region, which holds no data yet.
-        let result = unsafe { libc::madvise(self.base.add(offset).cast(), len, advice) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(WatchError::System { what, source: io::Error::last_os_error() })
         }
     }
 }

@@ -5,19 +5,19 @@
 //! library has a function are made by number, so that a library that interposes `madvise` does not see them.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as raw;
 use linux_raw_sys::ioctl as raw_ioctl;
 
+use deepram_linux::userfault::{device, handshake, open, range, register, write_protect};
+
 use crate::descriptors::{OpenGuard, open_high};
 
 /// `_IOWR(0xAA, 0x08, struct uffdio_poison)`; linux-raw-sys has the structure but not the number.
 const UFFDIO_POISON: u32 = 0xC020_AA08;
-/// Mode of `UFFDIO_WRITEPROTECT` that protects rather than unprotects; linux-raw-sys lacks it.
-const WRITEPROTECT_MODE_WP: u64 = 1;
 /// `_IOWR(0xAA, 0x05, struct uffdio_move)`; linux-raw-sys lacks the number.
 const UFFDIO_MOVE: u32 = 0xC028_AA05;
 /// Mode of `UFFDIO_MOVE` that wakes no thread (`UFFDIO_MOVE_MODE_DONTWAKE`).
@@ -26,8 +26,6 @@ const MOVE_MODE_DONTWAKE: u64 = 1;
 const PAGE: usize = 4096;
 /// How often a move that fails for the moment is retried.
 const MOVE_TRIES: u32 = 20;
-/// `_IO(0xAA, 0x00)` on `/dev/userfaultfd`.
-const USERFAULTFD_IOC_NEW: u32 = 0x0000_AA00;
 /// Stands for the calling process in place of a descriptor (`PIDFD_SELF_THREAD_GROUP`, Linux 6.14).
 const PIDFD_SELF: i64 = -10001;
 
@@ -108,14 +106,15 @@ impl Uffd {
 
     fn open_with(mode: WatchMode, device: Option<OwnedFd>) -> Result<Self, Refusal> {
         let opening = OpenGuard::acquire();
-        let open = |mode| open(mode, device.as_ref());
-        let fd = open(mode).map_err(Refusal::Unavailable)?;
+        let open = || open(mode == WatchMode::UserOnly, device.as_ref());
+        let fd = open().map_err(Refusal::Unavailable)?;
         let want = u64::from(raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP);
         let (poison, can_move) = (u64::from(raw::UFFD_FEATURE_POISON), u64::from(raw::UFFD_FEATURE_MOVE));
         let thread = u64::from(raw::UFFD_FEATURE_THREAD_ID);
+        let shared = u64::from(raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
         // The features are queried on a separate descriptor: a descriptor allows one handshake only.
-        let offered = open(mode).and_then(|fd| handshake(&fd, 0)).unwrap_or(0);
-        let features = want | offered & (poison | can_move | thread);
+        let offered = open().and_then(|fd| handshake(&fd, 0)).unwrap_or(0);
+        let features = want | offered & (poison | can_move | thread | shared);
         handshake(&fd, features).map_err(|_| Refusal::Features)?;
         let (can_poison, can_move) = (features & poison != 0, features & can_move != 0);
         Ok(Self { fd: opening.move_high(fd), can_poison, can_move, device })
@@ -138,23 +137,22 @@ impl Uffd {
 
     /// Reports missing and write-protected pages of the range from now on.
     pub(crate) fn register(&self, start: usize, len: usize) -> io::Result<()> {
-        self.register_for(start, len, raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP)
+        register(&self.fd, start, len, raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP)
     }
 
     /// Reports missing pages of the range from now on.
     pub(crate) fn register_missing(&self, start: usize, len: usize) -> io::Result<()> {
-        self.register_for(start, len, raw::UFFDIO_REGISTER_MODE_MISSING)
+        register(&self.fd, start, len, raw::UFFDIO_REGISTER_MODE_MISSING)
+    }
+
+    /// Reports write-protected pages of the range from now on. Shared memory needs Linux 5.19.
+    pub(crate) fn register_protected(&self, start: usize, len: usize) -> io::Result<()> {
+        register(&self.fd, start, len, raw::UFFDIO_REGISTER_MODE_WP)
     }
 
     /// Stops reporting faults of the range; threads that wait there retry their access.
     pub(crate) fn unregister(&self, start: usize, len: usize) -> io::Result<()> {
         self.ioctl(raw_ioctl::UFFDIO_UNREGISTER, &mut range(start, len))
-    }
-
-    fn register_for(&self, start: usize, len: usize, mode: u32) -> io::Result<()> {
-        let mode = u64::from(mode);
-        let mut request = raw::uffdio_register { range: range(start, len), mode, ioctls: 0 };
-        self.ioctl(raw_ioctl::UFFDIO_REGISTER, &mut request)
     }
 
     /// Reads the next waiting fault, if any.
@@ -252,22 +250,12 @@ impl Uffd {
 
     /// Write-protects the resident pages of the range: later stores wait.
     pub(crate) fn protect(&self, start: usize, len: usize) -> io::Result<()> {
-        self.write_protect(start, len, WRITEPROTECT_MODE_WP)
+        write_protect(&self.fd, start, len, true)
     }
 
     /// Removes write protection from the range, and wakes threads whose stores wait.
     pub(crate) fn unprotect(&self, start: usize, len: usize) -> io::Result<()> {
-        self.write_protect(start, len, 0)
-    }
-
-    fn write_protect(&self, start: usize, len: usize, mode: u64) -> io::Result<()> {
-        let mut request = raw::uffdio_writeprotect { range: range(start, len), mode };
-        loop {
-            match self.ioctl(raw_ioctl::UFFDIO_WRITEPROTECT, &mut request) {
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                result => return result,
-            }
-        }
+        write_protect(&self.fd, start, len, false)
     }
 
     /// Lets threads that wait on the range retry their access.
@@ -289,56 +277,14 @@ impl Uffd {
     }
 
     fn ioctl<T>(&self, request: u32, argument: &mut T) -> io::Result<()> {
-        ioctl(&self.fd, request, argument)
+        // SAFETY: each caller, in this file, passes the structure that its request takes. The requests change
+        // registered memory only; its owner leaves page residency to this crate.
+        unsafe { deepram_linux::userfault::ioctl(&self.fd, request, argument) }
     }
 }
 
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY))
-}
-
-fn range(start: usize, len: usize) -> raw::uffdio_range {
-    raw::uffdio_range { start: start as u64, len: len as u64 }
-}
-
-fn ioctl<T>(fd: &OwnedFd, request: u32, argument: &mut T) -> io::Result<()> {
-    // SAFETY: each caller, in this file, passes the structure that its request takes, which outlives the call. The
-    // requests change registered memory only; its owner leaves page residency to this crate.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, ptr::from_mut(argument)) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Performs the API handshake. Returns the features that the kernel offers.
-fn handshake(fd: &OwnedFd, features: u64) -> io::Result<u64> {
-    let mut request = raw::uffdio_api { api: 0xAA, features, ioctls: 0 };
-    ioctl(fd, raw_ioctl::UFFDIO_API, &mut request)?;
-    Ok(request.features)
-}
-
-fn device() -> io::Result<OwnedFd> {
-    Ok(std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?.into())
-}
-
-fn open(mode: WatchMode, known: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    let base = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let user_only = raw::UFFD_USER_MODE_ONLY.cast_signed();
-    let flags = if mode == WatchMode::UserOnly { base | user_only } else { base };
-    // SAFETY: creates a descriptor, touches no memory.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    if fd >= 0 {
-        // SAFETY: the descriptor is new and has no other owner.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
-    }
-    let refused = io::Error::last_os_error();
-    let opened = if known.is_none() { device().ok() } else { None };
-    let Some(device) = known.or(opened.as_ref()) else { return Err(refused) };
-    // SAFETY: this request takes its flags by value and returns a new descriptor.
-    let fd = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, base) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether the kernel drops many ranges in one call, as far as is known.

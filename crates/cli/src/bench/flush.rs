@@ -28,6 +28,10 @@ pub(crate) struct FlushArgs {
     /// Runs of each measurement; the median counts
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
+    /// Instead compare the persists of a pool's memory controller with bare flush instructions and, if it is installed, PMDK's
+    /// libpmem, on shared memory
+    #[arg(long)]
+    peer: bool,
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }
@@ -54,6 +58,9 @@ struct FlushRow {
 }
 
 pub(super) fn run(args: &FlushArgs) -> anyhow::Result<Report> {
+    if args.peer {
+        return super::flush_peers::run(args.repeats, &args.methods);
+    }
     let available = Method::ALL.into_iter().filter(|method| method.is_available());
     let methods = if args.methods.is_empty() { available.collect() } else { args.methods.clone() };
     let flushers = methods.into_iter().map(Flusher::new).collect::<Result<Vec<_>, _>>()?;

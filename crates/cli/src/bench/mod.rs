@@ -8,9 +8,11 @@ mod characterize;
 mod checkpoint;
 mod ecc;
 mod flush;
+mod flush_peers;
 mod hardware;
 mod latency;
 mod memory;
+mod msync;
 mod open;
 mod parity;
 mod performance;
@@ -42,6 +44,8 @@ pub(crate) enum BenchCommand {
     Ecc(ecc::EccArgs),
     /// Cost of flushing a cache line to memory by each method that the processor has
     Flush(flush::FlushArgs),
+    /// Durability of one changed byte in ranges of 1 B to 8 GiB of byte-addressable memory, with and without selective flushing
+    Msync(msync::MsyncArgs),
     /// The papers' systems and their baselines simulated on hardware of today
     Hardware(hardware::HardwareArgs),
     /// Random updates of memory larger than DRAM: pager and pool against mmap and swap
@@ -121,6 +125,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         }
         BenchCommand::Ecc(args) => measure("ecc", none, &args.output, || ecc::run(&args)),
         BenchCommand::Flush(args) => measure("flush", none, &args.output, || flush::run(&args)),
+        BenchCommand::Msync(args) => measure("msync", none, &args.output, || msync::run(&args)),
         BenchCommand::Hardware(args) => measure("hardware", none, &args.output, || hardware::run(&args)),
         BenchCommand::SimPeers(args) => measure("sim-peers", none, &args.output, || sim_peers::run(&args)),
         BenchCommand::Checkpoint(args) => {

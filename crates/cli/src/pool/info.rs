@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use deepram_core::Bytes;
+use deepram_pool::memory::MemoryInfo;
 use deepram_pool::{Endurance, History, Info, Pool, Retention};
 use serde::Serialize;
 
@@ -42,6 +43,20 @@ struct InfoJson {
     rated_tbw_bytes: Option<u64>,
     days_left: Option<f64>,
     writes_per_day_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    memory: Vec<MemoryJson>,
+}
+
+/// A memory controller.
+#[derive(Serialize)]
+struct MemoryJson {
+    device: String,
+    kind: &'static str,
+    controller: usize,
+    size_bytes: u64,
+    allocated_bytes: u64,
+    regions: usize,
+    base_address: u64,
 }
 
 /// Prints the properties, state and wear of a pool. `done` precedes the pool's names; `rated_tbw` replaces the rating
@@ -49,6 +64,7 @@ struct InfoJson {
 pub(super) fn show(target: &Target, done: &str, rated_tbw: Option<Bytes>) -> anyhow::Result<()> {
     let found = Pool::inspect(&target.paths)?;
     let info: Info = found.info();
+    let journaled = info.devices.len();
     let tokens = found.history();
     let last = tokens.last();
     let (keep_tokens, keep_segments, kept) = match info.retention {
@@ -59,6 +75,7 @@ pub(super) fn show(target: &Target, done: &str, rated_tbw: Option<Bytes>) -> any
     let rated = rated_tbw.or(endurance.rated);
     let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let days_left = rated.and_then(|rated| endurance.days_left(rated, now_ns));
+    let memory: Vec<MemoryJson> = (journaled..).zip(&info.memory).map(memory_json).collect();
     if target.json {
         return emit_json(&InfoJson {
             uuid: info.uuid.to_string(),
@@ -89,6 +106,7 @@ pub(super) fn show(target: &Target, done: &str, rated_tbw: Option<Bytes>) -> any
             rated_tbw_bytes: rated.map(|rated| rated.0),
             days_left,
             writes_per_day_bytes: endurance.writes_per_day.map(|limit| limit.0),
+            memory,
         });
     }
     let state = if found.clean {
@@ -124,8 +142,34 @@ pub(super) fn show(target: &Target, done: &str, rated_tbw: Option<Bytes>) -> any
     if let Some(limit) = endurance.writes_per_day {
         lines.push(("day limit", format!("{limit} for each device; above that, background writes wait")));
     }
+    lines.extend(memory.iter().map(|memory| ("in place", memory_line(memory))));
     text += &pairs(&lines);
     emit_text(&text)
+}
+
+fn memory_json((controller, memory): (usize, &MemoryInfo)) -> MemoryJson {
+    MemoryJson {
+        device: memory.device.clone(),
+        kind: memory.kind.name(),
+        controller,
+        size_bytes: memory.size.0,
+        allocated_bytes: memory.allocated.0,
+        regions: memory.regions.len(),
+        base_address: memory.base,
+    }
+}
+
+/// Describes a memory controller.
+fn memory_line(memory: &MemoryJson) -> String {
+    format!(
+        "{} ({}), controller {}: {}, {} allocated, mapped at {:#x}",
+        memory.device,
+        memory.kind,
+        memory.controller,
+        Bytes(memory.size_bytes),
+        Bytes(memory.allocated_bytes),
+        memory.base_address
+    )
 }
 
 fn last_token(token: &History) -> String {

@@ -130,3 +130,48 @@ fn every_kernel_is_measured_for_every_code_and_an_absent_peer_is_named() {
     assert_eq!(refused.status, 2, "{refused:?}");
     assert!(refused.err.contains("portable, table, clmul"), "{refused:?}");
 }
+
+#[test]
+fn a_changed_byte_is_made_durable_in_ranges_of_every_size_by_every_mode() {
+    let folder = folder();
+    let arguments = ["bench", "msync", "--sizes", "1,4KiB,100KiB,100MB", "--milliseconds", "2", "--json"];
+    let result = deepram(folder.path(), &arguments).json();
+    let rows = result["rows"].as_array().unwrap();
+    let methods = rows.iter().filter(|row| row["selective"] == "off" && row["size_bytes"] == 1).count() / 2;
+    assert!(methods >= 2, "{result}");
+    let lines = |selective: &str, size: u64| {
+        let of = |row: &&serde_json::Value| row["selective"] == selective && row["size_bytes"] == size;
+        let found: Vec<f64> =
+            rows.iter().filter(of).map(|row| row["lines_per_flush"].as_f64().unwrap()).collect();
+        assert!(found.len() == 2 * methods || result["skipped"].to_string().contains(selective), "{result}");
+        found
+    };
+    assert!(lines("off", 100_000_000).iter().all(|&lines| lines == 1_562_500.0), "{result}");
+    for selective in ["scan", "list"] {
+        assert!(lines(selective, 1).iter().all(|&lines| lines == 1.0), "{result}");
+        // The pages that the flushes before have made dirty are few.
+        assert!(lines(selective, 100_000_000).iter().all(|&lines| lines < 64.0 * 5000.0), "{result}");
+    }
+    let curves = result["curves"].as_array().unwrap();
+    assert!(curves.iter().any(|curve| curve["selective"] == "off" && curve["flat"] == false), "{result}");
+    let refused = deepram(folder.path(), &["bench", "msync", "--selective", "some"]);
+    assert!(refused.status == 2 && refused.err.contains("off, auto, scan or list"), "{refused:?}");
+    let error = deepram(folder.path(), &["bench", "msync", "--sizes", "0"]).error(1);
+    assert!(error.contains("at least one byte"), "{error}");
+}
+
+#[test]
+fn persists_in_place_are_compared_with_bare_instructions_and_an_absent_peer_is_named() {
+    let folder = folder();
+    let result = deepram(folder.path(), &["bench", "flush", "--peer", "--repeats", "3", "--json"]).json();
+    let rows = result["rows"].as_array().unwrap();
+    let sizes: Vec<_> = rows.iter().map(|row| row["size_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [64, 256, 1024, 4096, 16384, 65536]);
+    for row in rows {
+        assert!(row["bare_ns"].as_f64().unwrap() > 0.0 && row["over_bare"].as_f64().unwrap() > 0.0, "{row}");
+        let with_peer = row["over_libpmem"].as_f64() > Some(0.0);
+        assert!(with_peer || result["skipped"].to_string().contains("libpmem1"), "{result}");
+    }
+    let error = deepram(folder.path(), &["bench", "flush", "--peer", "--methods", "clflush,wof"]).error(1);
+    assert!(error.contains("give one method"), "{error}");
+}

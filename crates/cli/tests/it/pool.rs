@@ -287,3 +287,29 @@ fn a_device_that_holds_a_pool_is_overwritten_with_force_alone() {
     assert!(error.contains("a deepram pool") && error.contains("--force"), "{error}");
     forced.good();
 }
+
+#[test]
+fn a_pool_is_created_and_shown_with_its_memory_controllers() {
+    let folder = folder();
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = shared.path().join("a.mem").display().to_string();
+    let run = |arguments: &[&str]| deepram(folder.path(), &[&["pool"], arguments].concat());
+    let memory = format!("{file}=1M");
+    let text = run(&["create", "a.pool", "--size", "4M", "--memory", &memory]).good();
+    assert!(text.contains(&format!("{file} (emulated), controller 1: 1 MiB, 0 B allocated")), "{text}");
+    let info = run(&["info", "a.pool", &file, "--json"]).json();
+    assert_eq!(info["memory"][0]["size_bytes"], 1 << 20);
+    assert_eq!(info["memory"][0]["kind"], "emulated");
+    assert_eq!(info["size_bytes"], 4 << 20, "that of the journaled controllers");
+    run(&["check", "a.pool", &file]).good();
+    let error = run(&["rollback", "a.pool", &file, "--token", "0"]).error(1);
+    assert!(error.contains("open the pool without its memory controllers"), "{error}");
+    run(&["rollback", "a.pool", "--token", "0"]).good();
+    let error = run(&["create", "b.pool", "--size", "4M", "--memory", &memory]).error(1);
+    assert!(error.contains("a.mem exists already"), "{error}");
+    assert!(!folder.path().join("b.pool").exists());
+    for wrong in ["1M", "=1M", "b.mem=much", "b.mem"] {
+        let error = run(&["create", "b.pool", "--size", "4M", "--memory", wrong]).error(2);
+        assert!(error.contains("PATH=SIZE") || error.contains("the size of b.mem"), "{error}");
+    }
+}

@@ -21,6 +21,7 @@ pub(super) fn line() -> usize {
 /// # Safety
 /// These lines from `first` on, the first byte of one, are mapped and readable. For [`Method::NonTemporal`] they are also
 /// writable, and no other thread stores to them meanwhile.
+#[inline]
 pub(super) unsafe fn flush(method: Method, first: *const u8, lines: usize, line: usize) {
     for n in 0..lines {
         let start = first.wrapping_add(n * line);
@@ -61,6 +62,7 @@ pub(super) unsafe fn flush(method: Method, first: *const u8, lines: usize, line:
     }
 }
 
+#[inline]
 pub(super) fn fence() {
     // SAFETY: orders this thread's accesses.
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) };

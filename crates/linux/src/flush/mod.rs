@@ -151,11 +151,27 @@ impl Flusher {
     /// # Safety
     /// The range is mapped and readable. For [`Method::NonTemporal`] it is also writable, and no other thread stores to it
     /// meanwhile: its store could be lost.
+    #[inline]
     pub unsafe fn flush(&self, start: *const u8, len: usize) {
-        for Part { method, skip, lines } in parts(self.method, start.addr(), len, self.line) {
+        if self.method == Method::NonTemporal {
+            // SAFETY: as promised by the caller.
+            return unsafe { self.flush_by_stores(start, len) };
+        }
+        let first = start.with_addr(start.addr() & !(self.line - 1));
+        let lines = lines_of(start.addr(), len, self.line);
+        // SAFETY: as promised by the caller. Each line has bytes of the range, and lies within their page.
+        unsafe { processor::flush(self.method, first, lines, self.line) };
+    }
+
+    /// [`Flusher::flush`] by a method that stores.
+    ///
+    /// # Safety
+    /// As for [`Flusher::flush`].
+    unsafe fn flush_by_stores(&self, start: *const u8, len: usize) {
+        for Part { method, skip, lines } in parts(start.addr(), len, self.line) {
             let first = start.with_addr((start.addr() & !(self.line - 1)) + skip * self.line);
-            // SAFETY: as promised by the caller. Each line has bytes of the range, and lies within their page; if the method
-            // stores, the line has no other bytes.
+            // SAFETY: as promised by the caller. Each line has bytes of the range, and lies within their page; where the
+            // method stores, the line has no other bytes.
             unsafe { processor::flush(method, first, lines, self.line) };
         }
     }
@@ -167,11 +183,13 @@ impl Flusher {
     }
 
     /// Orders all flushes of this thread before its later stores.
+    #[inline]
     pub fn fence(&self) {
         processor::fence();
     }
 
     /// A fence, and then a delay by [`Flusher::with_barrier`] (`wbarrier`).
+    #[inline]
     pub fn barrier(&self) {
         self.fence();
         if !self.barrier.is_zero() {
@@ -186,6 +204,7 @@ impl Flusher {
     ///
     /// # Safety
     /// As for [`Flusher::flush`].
+    #[inline]
     pub unsafe fn persist(&self, start: *const u8, len: usize) {
         // SAFETY: as promised by the caller.
         unsafe { self.flush(start, len) };
@@ -202,20 +221,21 @@ struct Part {
     lines: usize,
 }
 
-/// Divides the lines of the range of `len` bytes at address `start`. A method that stores gets whole lines only.
-fn parts(method: Method, start: usize, len: usize, line: usize) -> [Part; 3] {
+/// Number of lines that contain one of `len` bytes at address `start`.
+fn lines_of(start: usize, len: usize, line: usize) -> usize {
+    if len == 0 { 0 } else { ((start & (line - 1)) + len).div_ceil(line) }
+}
+
+/// Divides the lines of the range of `len` bytes at address `start`: a method that stores gets whole lines only.
+fn parts(start: usize, len: usize, line: usize) -> [Part; 3] {
     let before = start & (line - 1);
-    let lines = if len == 0 { 0 } else { (before + len).div_ceil(line) };
-    let none = Part { method, skip: 0, lines: 0 };
-    if method != Method::NonTemporal {
-        return [none, Part { lines, ..none }, none];
-    }
+    let lines = lines_of(start, len, line);
     let head = usize::from(lines > 0 && (before != 0 || len < line));
     let tail = usize::from(lines > head && !(before + len).is_multiple_of(line));
-    let edge = Part { method: Method::Clflush, ..none };
+    let edge = Part { method: Method::Clflush, skip: 0, lines: 0 };
     [
         Part { lines: head, ..edge },
-        Part { skip: head, lines: lines - head - tail, ..none },
+        Part { method: Method::NonTemporal, skip: head, lines: lines - head - tail },
         Part { skip: lines - tail, lines: tail, ..edge },
     ]
 }

@@ -112,19 +112,18 @@ fn each_line_of_a_range_is_flushed_once_and_stores_stay_within_the_range() {
     const LINE: usize = 64;
     for start in 0..2 * LINE {
         for len in 0..5 * LINE {
-            for method in Method::ALL {
-                let mut next = start / LINE;
-                for part in parts(method, start, len, LINE).into_iter().filter(|part| part.lines > 0) {
-                    let first = start / LINE + part.skip;
-                    assert_eq!(first, next, "{method}, {len} bytes at {start}");
-                    next += part.lines;
-                    let within = first * LINE >= start && next * LINE <= start + len;
-                    assert!(part.method != Method::NonTemporal || within, "{len} bytes at {start}");
-                    assert!(part.method == method || part.lines == 1, "{method}, {len} bytes at {start}");
-                }
-                let end = if len == 0 { start / LINE } else { (start + len).div_ceil(LINE) };
-                assert_eq!(next, end, "{method}, {len} bytes at {start}");
+            let mut next = start / LINE;
+            for part in parts(start, len, LINE).into_iter().filter(|part| part.lines > 0) {
+                let first = start / LINE + part.skip;
+                assert_eq!(first, next, "{len} bytes at {start}");
+                next += part.lines;
+                let within = first * LINE >= start && next * LINE <= start + len;
+                assert_eq!(part.method == Method::NonTemporal, within, "{len} bytes at {start}");
+                assert!(within || part.lines == 1, "{len} bytes at {start}");
             }
+            let end = if len == 0 { start / LINE } else { (start + len).div_ceil(LINE) };
+            assert_eq!(next, end, "{len} bytes at {start}");
+            assert_eq!(lines_of(start, len, LINE), end - start / LINE, "{len} bytes at {start}");
         }
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn line() -> usize {
 /// # Safety
 /// The method is available. These lines from `first` on, the first byte of one, are mapped and readable. For
 /// [`Method::NonTemporal`] they are also writable, and no other thread stores to them meanwhile.
+#[inline]
 pub(super) unsafe fn flush(method: Method, first: *const u8, lines: usize, line: usize) {
     let starts = (0..lines).map(|n| first.wrapping_add(n * line));
     match method {
@@ -72,6 +73,7 @@ pub(super) unsafe fn flush(method: Method, first: *const u8, lines: usize, line:
     }
 }
 
+#[inline]
 pub(super) fn fence() {
     // SAFETY: SSE belongs to every x86-64 processor.
     unsafe { _mm_sfence() };

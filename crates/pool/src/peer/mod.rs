@@ -1,11 +1,13 @@
 //! The peers that benchmarks compare deepram with, and the kernel interfaces of those benchmarks that need unsafe
-//! code: mappings and swap files. Not part of the public interface.
+//! code: mappings, swap files and persistent memory. Not part of the public interface.
 
 mod checkpoint;
+mod in_place;
 mod mapped;
 mod memory;
 mod swap;
 
 pub use checkpoint::{DirectFile, MappedFile};
+pub use in_place::{Bare, InPlace, Libpmem, dirty};
 pub use memory::{Anonymous, ByCall, Memory, Paged, Pooled, SharedFile};
 pub use swap::SwapFile;

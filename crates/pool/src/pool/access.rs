@@ -80,6 +80,9 @@ impl Pool {
     /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::Damaged`] (damaged bytes are never
     /// returned as data), [`PoolError::Device`]. On an error the contents of `to` are undefined.
     pub fn read(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
+        if let Some((memory, offset)) = self.in_place(addr)? {
+            return memory.read(offset, to);
+        }
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
         self.read_with(addr, to, &mut buffer)
     }
@@ -96,12 +99,16 @@ impl Pool {
         Ok(())
     }
 
-    /// Copies bytes into the pool. They become durable at the next [`Pool::sync`].
+    /// Copies bytes into the pool. They become durable at the next [`Pool::sync`]; on a memory controller also by
+    /// [`Pool::persist`].
     ///
     /// # Errors
     /// [`PoolError::NotAllocated`], [`PoolError::Permission`], [`PoolError::NoSpace`], [`PoolError::Device`]. On an
     /// error the bytes before the failing one may have been written.
     pub fn write(&self, addr: Addr, from: &[u8]) -> Result<()> {
+        if let Some((memory, offset)) = self.in_place(addr)? {
+            return memory.write(offset, from);
+        }
         let mut buffer = AlignedBuf::zeroed(self.live()?.cache.segment_bytes());
         self.write_with(addr, from, &mut buffer)
     }
@@ -185,6 +192,9 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotAllocated`]; [`PoolError::Watch`] if the pool was opened without mapping.
     pub fn pointer(&self, addr: Addr, len: u64) -> Result<*mut u8> {
+        if let Some((memory, offset)) = self.in_place(addr)? {
+            return memory.pointer(offset, len);
+        }
         let cache = &self.live()?.cache;
         let region = &cache.region;
         if !region.is_watched() {
@@ -199,7 +209,13 @@ impl Pool {
     /// Returns the pool address of a pointer into the mapped memory; `None` for any other pointer.
     #[must_use]
     pub fn address_of(&self, pointer: *const u8) -> Option<Addr> {
-        let cache = &self.unchecked().cache;
+        let inner = self.unchecked();
+        for (controller, memory) in (inner.stores.len() as u32..).zip(&inner.memories) {
+            if let Some(offset) = memory.offset_of(pointer) {
+                return Addr::new(controller, 0, 0).ok()?.offset_by(offset).ok();
+            }
+        }
+        let cache = &inner.cache;
         let region = &cache.region;
         let offset = pointer.addr().checked_sub(region.base().addr()).filter(|&o| o < region.len())?;
         let segment = cache.segment_bytes();

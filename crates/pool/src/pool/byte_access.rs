@@ -17,6 +17,9 @@ impl Pool {
     /// # Errors
     /// The errors of [`Pool::read`], with [`PoolError::Unreadable`] in place of [`PoolError::Device`].
     pub fn load(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
+        if let Some((memory, offset)) = self.in_place(addr)? {
+            return memory.read(offset, to);
+        }
         let mut rest = to;
         for part in self.segment_parts(addr, rest.len())? {
             let permit = self.permit(part.index, AccessKind::Read)?;
@@ -48,6 +51,10 @@ impl Pool {
     /// On an error the contents of `to` are undefined.
     pub fn gather(&self, addresses: &[Addr], len: usize, to: &mut [u8]) -> Result<()> {
         check_length(addresses, len, to.len())?;
+        if self.any_in_place(addresses)? {
+            let each = addresses.iter().zip(to.chunks_exact_mut(len.max(1)));
+            return each.into_iter().try_for_each(|(&addr, to)| self.load(addr, to));
+        }
         let cache = &self.live()?.cache;
         let permit = cache.permit(AccessKind::Read);
         let mut parts = self.parts(addresses, len, Some(to), AccessKind::Read)?;
@@ -62,6 +69,10 @@ impl Pool {
     /// address. On an error some of the addresses may have been stored to.
     pub fn scatter(&self, addresses: &[Addr], len: usize, from: &[u8]) -> Result<()> {
         check_length(addresses, len, from.len())?;
+        if self.any_in_place(addresses)? {
+            let each = addresses.iter().zip(from.chunks_exact(len.max(1)));
+            return each.into_iter().try_for_each(|(&addr, from)| self.store(addr, from));
+        }
         let cache = &self.live()?.cache;
         if len == 0 {
             return Ok(());
@@ -79,6 +90,12 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Whether one of the addresses is on a memory controller.
+    fn any_in_place(&self, addresses: &[Addr]) -> Result<bool> {
+        let inner = self.live()?;
+        Ok(addresses.iter().any(|&addr| inner.memory_at(addr).is_some()))
     }
 
     /// Splits the accesses into parts of one segment each, sorted by segment. Without `to`, the parts are empty and

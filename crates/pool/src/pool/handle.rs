@@ -107,6 +107,7 @@ impl Inner {
         drop(logs);
         // `Words` may still keep the memory mapped; the devices are released in any case.
         self.stores.iter().for_each(|store| store.device().release());
+        self.memories.iter().for_each(|memory| memory.release());
     }
 }
 

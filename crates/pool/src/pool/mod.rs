@@ -4,6 +4,7 @@ mod access;
 mod byte_access;
 mod handle;
 mod hints;
+mod memory;
 mod open;
 mod persist;
 mod roots;
@@ -22,11 +23,14 @@ use uuid::Uuid;
 use crate::cache::{Cache, Cut, Handlers};
 use crate::endurance::Endurance;
 use crate::error::{PoolError, Result};
+use crate::memory_controller::{MemoryController, MemoryInfo};
 use crate::process::Owner;
 use crate::stats::{Counters, Stats, add};
 use crate::store::{Commit, Log, Report, ScrubReport, Store};
 
+pub use memory::MemoryFile;
 pub use open::Inspection;
+pub(crate) use open::default_base;
 pub use persist::Persist;
 pub use roots::Root;
 
@@ -117,6 +121,8 @@ pub struct Info {
     pub open_epoch: Epoch,
     /// Bytes written to the devices, and the limits on them.
     pub endurance: Endurance,
+    /// The memory controllers; the sizes above are those of the journaled controllers.
+    pub memory: Vec<MemoryInfo>,
 }
 
 /// A pool of journaled memory. Clones are handles of the same pool. [`Pool::close`] closes the pool; dropping the
@@ -147,6 +153,8 @@ struct Inner {
     owner: Owner,
     cache: Arc<Cache>,
     stores: Vec<Arc<Store>>,
+    /// The memory controllers, whose numbers follow those of `stores`.
+    memories: Vec<Arc<MemoryController>>,
     counters: Arc<Counters>,
     /// The handlers and the background threads stop before the region is unmapped.
     handlers: std::sync::Mutex<Option<Handlers>>,
@@ -164,6 +172,10 @@ impl Pool {
         let controller = if addr.is_local() { 0 } else { addr.controller() };
         match self.live()?.stores.get(controller as usize) {
             Some(store) if addr.page().0 < store.geometry().pages => Ok((controller, store)),
+            _ if self.live()?.memory_at(addr).is_some() => {
+                let problem = "the operation needs a journaled controller";
+                Err(PoolError::InPlace { address: addr, problem })
+            }
             _ => Err(PoolError::NotAllocated { address: addr }),
         }
     }
@@ -183,7 +195,7 @@ impl Pool {
         Ok((controller, first, count))
     }
 
-    /// Allocates `len` bytes, in whole pages of 64 KiB, on the first controller with enough free memory.
+    /// Allocates `len` bytes, in whole pages of 64 KiB, on the first journaled controller with enough free memory.
     ///
     /// # Errors
     /// [`PoolError::NoAddressSpace`]; [`PoolError::Option`] for a length of zero.
@@ -200,15 +212,18 @@ impl Pool {
     }
 
     /// Allocates memory on the given controller. Use this for data that should fail together: each controller is
-    /// consistent by itself.
+    /// consistent by itself. On a memory controller, memory is permanent, and the allocation is durable at once.
     ///
     /// # Errors
     /// The errors of [`Pool::alloc`]; [`PoolError::Option`] for an unknown controller.
     pub fn alloc_on(&self, controller: u32, len: u64, lifetime: Lifetime) -> Result<Addr> {
         let inner = self.live()?;
         let Some(store) = inner.stores.get(controller as usize) else {
-            let problem =
-                format!("{controller} does not exist: the number of controllers is {}", inner.stores.len());
+            if let Some((memory, _)) = inner.memory_at(Addr::new(controller, 0, 0)?) {
+                return Self::alloc_in_place(memory, controller, len, lifetime);
+            }
+            let controllers = inner.stores.len() + inner.memories.len();
+            let problem = format!("{controller} does not exist: the number of controllers is {controllers}");
             return Err(PoolError::Option { option: "controller", problem });
         };
         if len == 0 {
@@ -232,8 +247,12 @@ impl Pool {
     /// Frees the pages of `len` bytes at `addr` (the paper's `delete`). Tokens keep their versions of these pages.
     ///
     /// # Errors
-    /// [`PoolError::NotAllocated`] with the first page that is not allocated; no page is freed then.
+    /// [`PoolError::NotAllocated`] with the first page that is not allocated; [`PoolError::InPlace`] for a part of a region
+    /// of a memory controller; no page is freed then.
     pub fn free(&self, addr: Addr, len: u64) -> Result<()> {
+        if let Some((memory, _)) = self.in_place(addr)? {
+            return Self::free_in_place(memory, addr, len);
+        }
         let (controller, ..) = self.pages(addr, len)?;
         let inner = self.live()?;
         let mut log = inner.log(controller as usize)?;
@@ -346,19 +365,25 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotAllocated`].
     pub fn permissions(&self, addr: Addr) -> Result<Permissions> {
+        if self.in_place(addr)?.is_some() {
+            self.ensure_allocated(addr, 1)?;
+            return Ok(Permissions::read_write(Lifetime::Permanent));
+        }
         let (controller, first, _) = self.pages(addr, 1)?;
         let status = self.live()?.stores[controller as usize].status(first)?;
         let lifetime = if status.permanent() { Lifetime::Permanent } else { Lifetime::Temporary };
         Ok(Permissions { read: status.readable(), write: status.writable(), lifetime })
     }
 
-    /// Makes all stores so far durable and returns the token of that state.
+    /// Makes all stores so far durable and returns the token of that state. Memory controllers are flushed; their memory is
+    /// not part of the state.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`], [`PoolError::Device`]: on an error nothing has become durable, no data is lost, and a
     /// later sync may succeed.
     pub fn sync(&self) -> Result<Epoch> {
         let inner = self.live()?;
+        self.flush_memories()?;
         let mut logs = inner.logs()?;
         for (store, log) in inner.stores.iter().zip(&mut logs) {
             if store.needs_renumber() {
@@ -427,9 +452,10 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::Token`] for a token that never existed or whose versions are reclaimed; [`PoolError::Device`]. On
-    /// an error the state is unchanged.
+    /// an error the state is unchanged. [`PoolError::InPlace`] if the pool has memory controllers.
     pub fn rollback(&self, token: Epoch) -> Result<()> {
         let inner = self.live()?;
+        self.ensure_journaled()?;
         let cache = &inner.cache;
         let mut logs = inner.logs()?;
         for store in &inner.stores {
@@ -590,6 +616,7 @@ impl Pool {
         let inner = self.live()?;
         let mut info = open::info(&inner.stores);
         inner.cache.add_allowance(&mut info.endurance);
+        info.memory = inner.memories.iter().map(|memory| memory.info()).collect();
         Ok(info)
     }
 

@@ -11,11 +11,12 @@ use deepram_core::{Bytes, Epoch, SegmentSize};
 use uuid::Uuid;
 
 use super::handle::SharedInner;
-use super::{History, Info, Inner, Pool};
+use super::{History, Info, Inner, Pool, memory};
 use crate::cache::{Cache, HandlerPlan, Handlers, PanicGuard};
 use crate::device::{ALIGN, Device, FileDevice, signature};
 use crate::endurance::Endurance;
 use crate::error::{PoolError, Result};
+use crate::memory_controller::MemoryInfo;
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::process::Owner;
 use crate::region::{Region, WatchError};
@@ -73,7 +74,9 @@ impl Pool {
                 }
                 devices.push(Arc::new(device));
             }
-            Self::create_on(devices, options)
+            let uuid = Uuid::new_v4();
+            Self::create_with(uuid, devices, options)?;
+            memory::create(&options.memory, uuid)
         })();
         if result.is_err() {
             for path in made {
@@ -90,19 +93,22 @@ impl Pool {
     /// [`PoolError::Device`], [`PoolError::Option`], [`PoolError::NoSpace`]; [`PoolError::Holds`] unless
     /// [`CreateOptions::overwrite`] is set, which leaves the device unchanged.
     pub fn create_on(devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
+        let uuid = Uuid::new_v4();
+        Self::create_with(uuid, devices, options)?;
+        memory::create(&options.memory, uuid)
+    }
+
+    fn create_with(uuid: Uuid, devices: Vec<Arc<dyn Device>>, options: &CreateOptions) -> Result<()> {
         if devices.is_empty() || devices.len() > MAX_CONTROLLERS {
             let problem =
                 format!("{} devices were given, but a pool has 1 to {MAX_CONTROLLERS}", devices.len());
             return Err(PoolError::Option { option: "devices", problem });
         }
-        let uuid = Uuid::new_v4();
         let sizing = options.sizing();
         let geometry = sizing.geometry()?;
         check_segments(geometry.pages, devices.len(), options.segment)?;
         let span = u64::from(geometry.pages) * PAGE_BYTES * devices.len() as u64;
-        let step = span.next_power_of_two().max(LEAST_STEP);
-        let places = ((BASES.end - BASES.start) / step).max(1);
-        let base = options.base.unwrap_or(BASES.start + step * (uuid.as_u128() % u128::from(places)) as u64);
+        let base = options.base.unwrap_or_else(|| default_base(uuid, span));
         if !base.is_multiple_of(PAGE_BYTES) || base == 0 {
             let problem = format!("{base:#x} is not a multiple of 64 KiB");
             return Err(PoolError::Option { option: "base", problem });
@@ -135,14 +141,18 @@ impl Pool {
         Ok(())
     }
 
-    /// Opens a pool. After a crash the pool is at its last token, with the bytes persisted since.
+    /// Opens a pool on the files of all of its controllers, in any order. After a crash the pool is at its last token, with
+    /// the bytes persisted since; memory controllers have each line as it was flushed last, or as it was stored later.
+    ///
+    /// The files of memory controllers may be left out, all of them together: their addresses are then not allocated.
     ///
     /// # Errors
     /// [`PoolError::NotAPool`], [`PoolError::FutureVersion`], [`PoolError::Truncated`], [`PoolError::DamagedPool`],
     /// [`PoolError::Inconsistent`], [`PoolError::Mismatch`], [`PoolError::Busy`], [`PoolError::Budget`],
     /// [`PoolError::Watch`], [`PoolError::Device`].
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &OpenOptions) -> Result<Self> {
-        Self::open_on(open_devices(paths, true)?, options)
+        let (devices, memories) = memory::split(paths);
+        Self::open_with(open_devices(&devices, true)?, &memories, options)
     }
 
     /// Opens a pool on devices of any kind.
@@ -150,6 +160,10 @@ impl Pool {
     /// # Errors
     /// The errors of [`Pool::open`].
     pub fn open_on(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
+        Self::open_with(devices, &[], options)
+    }
+
+    fn open_with(devices: Vec<Arc<dyn Device>>, memories: &[&Path], options: &OpenOptions) -> Result<Self> {
         let owner = Owner::here()
             .map_err(|source| WatchError::System { what: "madvise(MADV_WIPEONFORK)", source })?;
         let counters = Arc::new(Counters::default());
@@ -172,6 +186,8 @@ impl Pool {
         let buffers = if watched.is_some() { plan.memory_bytes() } else { 0 };
         let cache = Cache::new(region, stores.clone(), Arc::clone(&counters), stride, options, buffers)?;
         let cache = Arc::new(cache);
+        let uuid = stores[0].identity().uuid;
+        let memories = memory::open(memories, uuid, stores.len() as u32, &options.memory)?;
         // All checks have passed. The devices change from here on.
         for store in &stores {
             store.resume()?;
@@ -199,6 +215,7 @@ impl Pool {
             owner,
             cache,
             stores,
+            memories,
             counters,
             handlers: Mutex::new(Some(handlers)),
             background_threads: Mutex::new(background_threads),
@@ -216,13 +233,17 @@ impl Pool {
     /// # Errors
     /// The errors of [`Pool::open`].
     pub fn inspect<P: AsRef<Path>>(paths: &[P]) -> Result<Inspection> {
-        Inspection::of(open_devices(paths, false)?)
+        let (devices, memories) = memory::split(paths);
+        let mut found = Inspection::of(open_devices(&devices, false)?)?;
+        found.memory = memory::inspect(&memories, found.stores[0].identity().uuid)?;
+        Ok(found)
     }
 }
 
 /// A read-only view of a pool that is not open. The devices are not changed.
 pub struct Inspection {
     stores: Vec<Arc<Store>>,
+    memory: Vec<MemoryInfo>,
     /// Whether the pool was closed by [`Pool::close`].
     pub clean: bool,
     /// Batches of the log that an opening would replay.
@@ -237,13 +258,13 @@ impl Inspection {
     pub fn of(devices: Vec<Arc<dyn Device>>) -> Result<Self> {
         let counters = Arc::new(Counters::default());
         let (stores, (clean, batches)) = recover(devices, 16 << 20, None, &counters)?;
-        Ok(Self { stores, clean, batches })
+        Ok(Self { stores, memory: Vec::new(), clean, batches })
     }
 
     /// Returns the properties of the pool.
     #[must_use]
     pub fn info(&self) -> Info {
-        info(&self.stores)
+        Info { memory: self.memory.clone(), ..info(&self.stores) }
     }
 
     /// Returns the tokens that a rollback can return to, oldest first.
@@ -263,6 +284,13 @@ impl Inspection {
         }
         Ok(report)
     }
+}
+
+/// Address at which memory of `span` bytes is mapped by default, at every opening.
+pub(crate) fn default_base(uuid: Uuid, span: u64) -> u64 {
+    let step = span.next_power_of_two().max(LEAST_STEP);
+    let places = ((BASES.end - BASES.start) / step).max(1);
+    BASES.start + step * (uuid.as_u128() % u128::from(places)) as u64
 }
 
 /// Finds signatures of existing content on the devices, and wipes them if `may` allows an overwrite.
@@ -432,6 +460,7 @@ pub(super) fn info(stores: &[Arc<Store>]) -> Info {
         base: stores[0].identity().base,
         open_epoch: stores[0].open_epoch(),
         endurance: Endurance::of(stores),
+        memory: Vec::new(),
     }
 }
 

@@ -32,6 +32,11 @@ impl Inner {
         let store = self.stores.get(persist.controller as usize);
         store.filter(|_| persist.pool == self.id).map(AsRef::as_ref)
     }
+
+    /// Whether this opening of the pool made the persist on a memory controller, where it is durable when it returns.
+    fn was_in_place(&self, persist: Persist) -> bool {
+        persist.pool == self.id && persist.controller as usize >= self.stores.len()
+    }
 }
 
 impl Pool {
@@ -42,10 +47,16 @@ impl Pool {
     /// The first region of a controller takes 16 MiB of its flash for the line log, or less on a small device. Pages
     /// stay part of the region until [`Pool::remove_pmem_region`], [`Pool::free`], or a rollback to an earlier token.
     ///
+    /// All memory of a memory controller is a persist region from the start: stores are made in place, and a persist
+    /// flushes their lines. No rollback reverts them.
+    ///
     /// # Errors
     /// [`PoolError::NotAllocated`]; [`PoolError::PersistRegion`] for temporary memory; [`PoolError::NoSpace`],
     /// [`PoolError::Device`]. On an error the regions are unchanged.
     pub fn create_pmem_region(&self, addr: Addr, len: u64) -> Result<()> {
+        if self.in_place(addr)?.is_some() {
+            return self.ensure_allocated(addr, len);
+        }
         let (controller, first, count) = self.pages(addr, len)?;
         let inner = self.live()?;
         let _one = lock(&inner.regions);
@@ -83,6 +94,9 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotAllocated`].
     pub fn is_pmem_region(&self, addr: Addr) -> Result<bool> {
+        if self.in_place(addr)?.is_some() {
+            return self.ensure_allocated(addr, 1).map(|()| true);
+        }
         let (controller, first, _) = self.pages(addr, 1)?;
         Ok(self.live()?.stores[controller as usize].status(first)?.persist())
     }
@@ -105,7 +119,11 @@ impl Pool {
     /// for unreadable memory; [`PoolError::LineLogFull`], after which a sync makes room; [`PoolError::Closed`];
     /// [`PoolError::Device`], [`PoolError::NoSpace`]. On an error the bytes may or may not be durable, and a later
     /// successful persist makes them durable.
+    #[inline]
     pub fn persist(&self, addr: Addr, len: u64) -> Result<()> {
+        if let Some((memory, offset)) = self.in_place(addr)? {
+            return memory.persist(offset, len);
+        }
         self.wait(self.persist_async(addr, len)?)
     }
 
@@ -116,6 +134,10 @@ impl Pool {
     /// # Errors
     /// The errors of [`Pool::persist`]; a device error may be that of an earlier persist.
     pub fn persist_async(&self, addr: Addr, len: u64) -> Result<Persist> {
+        if let Some((memory, offset)) = self.in_place(addr)? {
+            memory.persist(offset, len)?;
+            return Ok(Persist { pool: self.unchecked().id, controller: addr.controller(), group: 0 });
+        }
         self.live()?.cache.ensure_open()?;
         let (controller, store) = self.store_at(addr)?;
         let end = addr.offset_by(len.max(1) - 1)?;
@@ -146,6 +168,9 @@ impl Pool {
     /// The errors of [`Pool::persist`].
     pub fn wait(&self, persist: Persist) -> Result<()> {
         let inner = self.live()?;
+        if inner.was_in_place(persist) {
+            return Ok(());
+        }
         let Some(store) = inner.store_of(persist) else {
             let problem = "another pool, or an earlier opening of this pool, began it".into();
             return Err(PoolError::Option { option: "persist", problem });
@@ -157,7 +182,9 @@ impl Pool {
     /// since its state is unknown here.
     #[must_use]
     pub fn is_durable(&self, persist: Persist) -> bool {
-        self.unchecked().store_of(persist).is_some_and(|store| store.is_group_durable(persist.group))
+        let inner = self.unchecked();
+        inner.was_in_place(persist)
+            || inner.store_of(persist).is_some_and(|store| store.is_group_durable(persist.group))
     }
 
     fn ensure_permanent(&self, controller: u32, first: PageId, count: u32) -> Result<()> {

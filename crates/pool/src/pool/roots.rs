@@ -125,7 +125,7 @@ impl Pool {
         if name.is_empty() || name.len() > NAME_BYTES {
             return Err(root_error(name, "a name must have 1 to 111 bytes"));
         }
-        self.pages(addr, len)?;
+        self.ensure_allocated(addr, len)?;
         let records = self.root_records()?;
         let same = records.iter().position(|r| r.as_ref().is_some_and(|r| r.name == name));
         let place = same.or_else(|| records.iter().position(Option::is_none));

@@ -28,6 +28,8 @@ mod loads;
 mod loads_threads;
 mod mapped;
 mod mapped_large;
+mod memory;
+mod memory_crashes;
 mod one_moment;
 mod operations;
 mod own_process;
