@@ -180,9 +180,7 @@ struct Area {
 impl Area {
     fn new(bytes: usize) -> Result<Self, MeasureError> {
         let mut words = Vec::new();
-        words
-            .try_reserve_exact(bytes / 8)
-            .map_err(|_| MeasureError::NoMemory(bytes))?;
+        words.try_reserve_exact(bytes / 8).map_err(|_| MeasureError::NoMemory(bytes))?;
         words.resize(bytes / 8, 1);
         Ok(Self { words })
     }

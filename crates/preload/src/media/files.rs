@@ -3,6 +3,7 @@
 use libc::{c_int, c_void};
 
 use super::spin_lock::SpinLock;
+use super::{dirty, sync};
 use crate::{kernel, memory::round_to_pages};
 
 /// Device and number of a file.
@@ -53,12 +54,14 @@ pub(crate) fn note_mapped(at: *mut c_void, len: usize, prot: c_int, flags: c_int
     let (start, end) = (at.addr(), at.addr() + round_to_pages(len));
     let is_shared = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
     let file = (is_shared && flags & libc::MAP_ANONYMOUS == 0).then(|| identify(fd)).flatten();
+    let writable = prot & libc::PROT_WRITE != 0;
     MAPPED.with(|all| {
         cut(all, start, end);
-        if let Some((file, _)) = file {
-            all.push(Mapped { start, end, file, writable: prot & libc::PROT_WRITE != 0 });
-        }
+        all.extend(file.map(|(file, _)| Mapped { start, end, file, writable }));
     });
+    if file.is_some() && writable {
+        dirty::watch(start, end);
+    }
     at
 }
 
@@ -73,12 +76,17 @@ pub(crate) fn note_unmapped(start: usize, len: usize) {
 pub(crate) fn note_moved(from: usize, len: usize, to: *mut c_void, new_len: usize) -> *mut c_void {
     if super::is_enabled() && to != libc::MAP_FAILED {
         let (start, end) = (to.addr(), to.addr() + round_to_pages(new_len));
-        MAPPED.with(|all| {
+        let old = MAPPED.with(|all| {
             let old = all.iter().find(|one| one.start <= from && from < one.end).copied();
             cut(all, from, from + round_to_pages(len));
             cut(all, start, end);
             all.extend(old.map(|old| Mapped { start, end, ..old }));
+            old
         });
+        if old.is_some_and(|old| old.writable) {
+            sync::flush_moved(start, end);
+            dirty::watch(start, end);
+        }
     }
     to
 }
@@ -94,6 +102,11 @@ fn cut(all: &mut Vec<Mapped>, start: usize, end: usize) {
         all.extend((one.start < start).then_some(Mapped { end: start, ..one }));
         all.extend((end < one.end).then_some(Mapped { start: end, ..one }));
     }
+}
+
+/// All mappings.
+pub(super) fn all() -> Vec<Mapped> {
+    MAPPED.with(|all| all.clone())
 }
 
 /// The mappings of a file.

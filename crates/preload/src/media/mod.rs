@@ -3,11 +3,12 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`stall`] | looks at windows of each thread's instructions and stalls the thread: read latency and bandwidth |
-//! | [`threads`] | the timer of each thread, which counts its processor time |
+//! | `stall` | looks at windows of each thread's instructions and stalls the thread: read latency and bandwidth |
+//! | `threads` | the timer of each thread, which counts its processor time |
 //! | [`sync`] | `msync`, `fsync`: flush the lines of mapped files, then a barrier |
-//! | `files` | which files are mapped where |
+//! | `files`, `dirty` | which files are mapped where, and their dirty pages |
 
+mod dirty;
 mod files;
 mod spin_lock;
 mod stall;
@@ -111,14 +112,17 @@ fn fail(why: &str) -> ! {
 }
 
 extern "C" fn before_fork() {
+    dirty::lock_for_fork();
     files::lock_for_fork();
 }
 
 extern "C" fn after_fork() {
     files::unlock_after_fork();
+    dirty::unlock_after_fork();
 }
 
 extern "C" fn after_fork_in_child() {
-    files::unlock_after_fork();
+    after_fork();
+    dirty::begin_in_child();
     threads::begin_thread();
 }

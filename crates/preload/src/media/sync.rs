@@ -11,7 +11,7 @@ use deepram_linux::flush::{Flusher, Method};
 use libc::{c_int, c_void, size_t};
 
 use super::files::{self, Mapped};
-use super::{Settings, settings};
+use super::{Settings, dirty, settings};
 use crate::libc_symbols::find_next;
 use crate::malloc::set_errno;
 use crate::setup;
@@ -92,8 +92,9 @@ pub(crate) fn after_msync(start: usize, len: usize, flags: c_int) {
         return;
     }
     let writable = files::at(start, len).is_some_and(|one| one.writable);
-    flush(settings, start, start.saturating_add(len), writable);
-    settings.flusher.barrier();
+    if !flush(settings, start, start.saturating_add(len), writable) {
+        settings.flusher.barrier();
+    }
 }
 
 /// Flushes what is mapped of a file after its `fsync`.
@@ -104,10 +105,20 @@ pub(crate) fn after_fsync(fd: c_int) {
     if mapped.is_empty() && !in_memory {
         return;
     }
+    let mut done = false;
     for Mapped { start, end, writable, .. } in mapped {
-        flush(settings, start, end, writable);
+        done = flush(settings, start, end, writable);
     }
-    settings.flusher.barrier();
+    if !done {
+        settings.flusher.barrier();
+    }
+}
+
+/// Flushes every line of a mapping that has moved, whose dirty pages are not known any more.
+pub(super) fn flush_moved(start: usize, end: usize) {
+    if let Some(settings) = settings().filter(|settings| settings.selective) {
+        flush_lines(flusher(settings, true), start, end);
+    }
 }
 
 /// The flusher for a range. Write once flush stores to the lines: another thread's store could be lost, and memory without
@@ -128,10 +139,22 @@ fn flusher(settings: &Settings, writable: bool) -> Flusher {
     Flusher::new(other).unwrap_or(settings.flusher)
 }
 
+/// Flushes the range. Selective flushing looks at dirty pages only; memory without write access has none. Returns whether the
+/// barrier has followed.
+fn flush(settings: &Settings, start: usize, end: usize, writable: bool) -> bool {
+    let flusher = flusher(settings, writable);
+    if settings.selective && writable && dirty::flush(flusher, start, end) {
+        return true;
+    }
+    if !settings.selective || writable {
+        flush_lines(flusher, start, end);
+    }
+    false
+}
+
 /// Flushes the lines of a range that are in memory: of a page that is not, no line is in a cache, and a page behind the end of
 /// the file must not be touched.
-fn flush(settings: &Settings, start: usize, end: usize, writable: bool) {
-    let flusher = flusher(settings, writable);
+fn flush_lines(flusher: Flusher, start: usize, end: usize) {
     let mut present = [0_u8; PAGES];
     let mut at = start / PAGE * PAGE;
     while at < end {
