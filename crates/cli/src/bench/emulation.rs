@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -80,7 +80,7 @@ const BATCH: usize = 4096;
 pub(super) fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let value = match args.kind {
-        Kind::Chase => chase(),
+        Kind::Chase => 1.0 / chase(),
         Kind::Compute => compute(),
         Kind::Read | Kind::Copy => std::thread::scope(|scope| {
             let all: Vec<_> = (0..threads).map(|_| scope.spawn(|| stream(args.kind))).collect();
@@ -90,17 +90,32 @@ pub(super) fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
     crate::output::emit_text(&format!("{value}\n"))
 }
 
+/// A clock.
+type Clock = fn() -> Duration;
+
+/// Processor time of this thread, stalls included: other programs on the machine do not count.
+fn processor() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
+}
+
+/// The time of day; a cap of the bandwidth holds for all processors.
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
+}
+
 /// Calls `batch` until the time is over. Returns units of work a nanosecond after the warm-up.
-fn measured(mut batch: impl FnMut() -> u64) -> f64 {
-    let warm = Instant::now();
-    while warm.elapsed() < WARM_UP {
+fn measured(clock: Clock, mut batch: impl FnMut() -> u64) -> f64 {
+    let warm = clock();
+    while clock() - warm < WARM_UP {
         batch();
     }
-    let (begin, mut done) = (Instant::now(), 0);
-    while begin.elapsed() < MEASURED {
+    let (begin, mut done) = (clock(), 0);
+    while clock() - begin < MEASURED {
         done += batch();
     }
-    done as f64 / begin.elapsed().as_nanos() as f64
+    done as f64 / (clock() - begin).as_nanos() as f64
 }
 
 fn chase() -> f64 {
@@ -112,7 +127,7 @@ fn chase() -> f64 {
         words[line * LINE_WORDS] = (next(line) * LINE_WORDS) as u64;
     }
     let mut at = 0;
-    1.0 / measured(|| {
+    measured(processor, || {
         for _ in 0..BATCH {
             at = words[at] as usize;
         }
@@ -123,7 +138,7 @@ fn chase() -> f64 {
 
 fn compute() -> f64 {
     let mut state = 1_u64;
-    measured(|| {
+    measured(processor, || {
         for _ in 0..BATCH {
             state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
@@ -136,7 +151,7 @@ fn stream(kind: Kind) -> f64 {
     const PART: usize = 1 << 17;
     let mut words = vec![1_u64; MEMORY / 8];
     let (half, mut part) = (MEMORY / 16, 0);
-    measured(|| {
+    measured(monotonic, || {
         part = if (part + 2) * PART > half { 0 } else { part + 1 };
         let (from, to) = words.split_at_mut(half);
         let (from, to) = (&from[part * PART..][..PART], &mut to[part * PART..][..PART]);

@@ -216,7 +216,7 @@ fn cap(text: &str) -> Result<Cap, String> {
 pub(crate) struct MediaProgram {
     command: Command,
     /// The clock of the memory that all processes of the run share; they open it by its number here.
-    _bus: OwnedFd,
+    bus: OwnedFd,
 }
 
 impl MediaProgram {
@@ -251,12 +251,17 @@ impl MediaProgram {
         command.env("LD_PRELOAD", ld_preload(&library()?));
         command.env("DEEPRAM_RUN_MEDIA", settings);
         command.env("DEEPRAM_RUN_MEDIA_BUS", format!("/proc/{}/fd/{}", std::process::id(), bus.as_raw_fd()));
-        Ok(Self { command, _bus: bus })
+        Ok(Self { command, bus })
     }
 
     /// The command, to change its streams.
     pub(crate) fn command(&mut self) -> &mut Command {
         &mut self.command
+    }
+
+    /// The command, and the clock that must be kept until the program has ended.
+    pub(crate) fn into_parts(self) -> (Command, OwnedFd) {
+        (self.command, self.bus)
     }
 
     /// Starts the program and waits for its end.

@@ -11,8 +11,9 @@ use super::probe;
 const LINE: usize = 64;
 /// Memory of the pointer chase, bytes: beyond the caches of most machines.
 const CHASE: usize = 512 << 20;
-/// Loads of the pointer chase.
+/// Loads of the pointer chase, and the number of parts whose median counts.
 const LOADS: u32 = 300_000;
+const PARTS: u32 = 15;
 /// Memory of the chase in the second-level cache, bytes.
 const NEAR: usize = 512 << 10;
 /// Memory that each thread reads for the bandwidth, bytes, and the number of rounds.
@@ -128,6 +129,14 @@ impl FromStr for Machine {
     }
 }
 
+/// Processor time of this thread, nanoseconds: other programs on the machine do not count.
+fn processor_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn ticks_per_ms() -> u64 {
     let (begin, ticks) = (Instant::now(), probe::now());
     while begin.elapsed().as_millis() < 20 {
@@ -147,27 +156,28 @@ fn probe_ticks() -> u64 {
     all[all.len() / 2]
 }
 
-/// Best of several: a cycle is the time of an addition that depends on the one before.
+/// Best of several: a third of a multiplication that depends on the one before. (Chains of additions are shortened by some
+/// processors.)
 fn cycle_ps() -> u64 {
-    const ADDITIONS: u64 = 1 << 20;
+    const MULTIPLICATIONS: u64 = 1 << 18;
     let once = || {
-        let begin = Instant::now();
-        let mut count = ADDITIONS / 8;
+        let begin = processor_ns();
+        let mut count = MULTIPLICATIONS / 8;
         // SAFETY: arithmetic on registers.
         unsafe {
             std::arch::asm!(
                 "2:",
-                "add {x}, 1", "add {x}, 1", "add {x}, 1", "add {x}, 1",
-                "add {x}, 1", "add {x}, 1", "add {x}, 1", "add {x}, 1",
+                "imul {x}, {x}", "imul {x}, {x}", "imul {x}, {x}", "imul {x}, {x}",
+                "imul {x}, {x}", "imul {x}, {x}", "imul {x}, {x}", "imul {x}, {x}",
                 "dec {count}",
                 "jnz 2b",
-                x = inout(reg) 0_u64 => _,
+                x = inout(reg) 3_u64 => _,
                 count = inout(reg) count,
                 options(nomem, nostack),
             );
         }
         black_box(&mut count);
-        (begin.elapsed().as_nanos() as u64 * 1000) / ADDITIONS
+        (processor_ns() - begin) * 1000 / (3 * MULTIPLICATIONS)
     };
     (0..10).map(|_| once()).min().unwrap_or(0).max(1)
 }
@@ -186,7 +196,7 @@ impl Area {
     }
 }
 
-/// Mean time of a load that depends on the one before, in an area of this size, picoseconds.
+/// Time of a load that depends on the one before, in an area of this size, picoseconds.
 fn chase_ps(bytes: usize) -> Result<u64, MeasureError> {
     let mut area = Area::new(bytes)?;
     let lines = bytes / LINE;
@@ -202,34 +212,39 @@ fn chase_ps(bytes: usize) -> Result<u64, MeasureError> {
     for _ in 0..warm {
         at = area.words[at] as usize;
     }
-    let begin = Instant::now();
-    for _ in 0..LOADS {
-        at = area.words[at] as usize;
-    }
-    black_box(at);
-    Ok((begin.elapsed().as_nanos() as u64 * 1000) / u64::from(LOADS))
+    let mut part = || {
+        let begin = processor_ns();
+        for _ in 0..LOADS / PARTS {
+            at = area.words[at] as usize;
+        }
+        black_box(at);
+        (processor_ns() - begin) * 1000 / u64::from(LOADS / PARTS)
+    };
+    let mut all: Vec<u64> = (0..PARTS).map(|_| part()).collect();
+    all.sort_unstable();
+    Ok(all[all.len() / 2])
 }
 
-/// Time in which this number of threads together read a line of a sequence, picoseconds.
+/// Time in which this number of threads together read a line of a sequence, picoseconds. Each loads one word of a line.
 fn stream_ps(threads: usize) -> Result<u64, MeasureError> {
     let areas: Result<Vec<Area>, _> = (0..threads).map(|_| Area::new(STREAM)).collect();
     let (areas, barrier) = (areas?, Barrier::new(threads));
     let read = |area: &Area| {
-        let mut best = u128::MAX;
-        for _ in 0..ROUNDS {
+        let round = || {
             barrier.wait();
-            let begin = Instant::now();
-            black_box(area.words.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
-            best = best.min(begin.elapsed().as_nanos());
-        }
-        best
+            let begin = processor_ns();
+            let words = area.words.iter().step_by(LINE / 8);
+            black_box(words.fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+            processor_ns() - begin
+        };
+        (0..ROUNDS).map(|_| round()).min().unwrap_or(u64::MAX)
     };
-    let slowest = std::thread::scope(|scope| {
+    let lines = (STREAM / LINE) as f64;
+    let rate: f64 = std::thread::scope(|scope| {
         let all: Vec<_> = areas.iter().map(|area| scope.spawn(|| read(area))).collect();
-        all.into_iter().map(|thread| thread.join().unwrap_or(u128::MAX)).max().unwrap_or(u128::MAX)
+        all.into_iter().map(|thread| lines / thread.join().unwrap_or(u64::MAX) as f64).sum()
     });
-    let lines = (threads * STREAM / LINE) as u128;
-    Ok(u64::try_from(slowest.saturating_mul(1000) / lines).unwrap_or(u64::MAX))
+    Ok((1000.0 / rate) as u64)
 }
 
 #[cfg(test)]
