@@ -176,7 +176,7 @@ impl Run {
         if !app.has_file() {
             for gets in [6, 30] {
                 let mix = Mix { gets, keys: self.sizes.keys };
-                let store = Store::start(app, packages, place)?;
+                let store = Store::start(app, packages, place, &[])?;
                 workload::preload(store.port, app.protocol(), mix, self.seed)?;
                 let runs = (0..self.sizes.repeats).map(|n| {
                     workload::memtier(store.port, app.protocol(), mix, self.sizes.requests, self.seed + n)
@@ -187,14 +187,21 @@ impl Run {
                 return Ok(());
             }
         }
+        // Each run has records of its own, so inserts find their keys unused.
+        let prefix = |name: &str, n: u64| format!("{}{n}-", name.to_lowercase());
+        let repeats = self.sizes.repeats;
+        let prefixes: Vec<String> =
+            YCSB.iter().flat_map(|one| (0..repeats).map(move |n| prefix(one.name, n))).collect();
+        let store = Store::start(app, packages, place, &prefixes)?;
+        let mut connection = Connection::open(store.port, app.protocol())?;
+        for prefix in prefixes.iter().filter(|_| !app.has_file()) {
+            workload::load(&mut connection, prefix)?;
+        }
         for one in YCSB {
-            let store = Store::start(app, packages, place)?;
-            let mut connection = Connection::open(store.port, app.protocol())?;
-            workload::load(&mut connection)?;
-            // Inserts must find their keys unused, so a run that inserts begins with a new store only once.
-            let repeats = if matches!(one.name, "D" | "E") { 1 } else { self.sizes.repeats };
-            let runs = (0..repeats)
-                .map(|n| workload::ycsb(&mut connection, one, self.sizes.operations, self.seed + n));
+            let runs = (0..repeats).map(|n| {
+                let operations = self.sizes.operations;
+                workload::ycsb(&mut connection, one, &prefix(one.name, n), operations, self.seed + n)
+            });
             let runs = runs.collect::<Result<_, _>>()?;
             self.add(app, format!("YCSB {}", one.name), config, runs);
         }

@@ -1,10 +1,11 @@
 # A store of records behind a loopback socket, for `deepram repro pmem --real`: LMDB or SQLite with their own calls, spoken to in
-# the text protocol of memcached (get, set). Arguments: lmdb or sqlite, the file, MiB of records before the measurement.
+# the text protocol of memcached (get, set). Arguments: lmdb or sqlite, the file, MiB of other records, number of the workload's
+# records and their prefixes, all of which are written before the measurement.
 # Prints its port. Serves one connection, and ends with it.
 import socket
 import sys
 
-kind, path, fill = sys.argv[1], sys.argv[2], int(sys.argv[3])
+kind, path, fill, records, prefixes = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]
 
 if kind == "lmdb":
     import lmdb
@@ -42,6 +43,7 @@ else:
 
 
 put((b"fill%08d" % n, bytes(1000)) for n in range(fill * 1000))
+put((b"%s%012d" % (prefix.encode(), n), bytes(1000)) for prefix in prefixes for n in range(records))
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 connection = listener.accept()[0]

@@ -13,8 +13,11 @@ use deepram_linux::slow_memory::Machine;
 
 use super::client::Protocol;
 use super::packages::Packages;
+use super::workload::RECORDS;
 use crate::run::{MediaProgram, MediaSpec};
 
+/// Debian's Python, for which its packages are built.
+const PYTHON: &str = "/usr/bin/python3";
 /// Longest wait for a store to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -66,6 +69,7 @@ impl App {
         packages: Option<&Packages>,
         file: &Path,
         fill_mib: u32,
+        prefixes: &[String],
         port: u16,
     ) -> anyhow::Result<Vec<OsString>> {
         let program = |name: &str| {
@@ -108,9 +112,10 @@ impl App {
                 all.extend(words(&["--logfile", "/dev/null", "--dir", "/"]));
             }
             Self::Lmdb | Self::Sqlite => {
-                all.extend(words(&["python3", "-c", include_str!("server.py"), self.name()]));
+                all.extend(words(&[PYTHON, "-c", include_str!("server.py"), self.name()]));
                 all.push(file.into());
-                all.push(fill_mib.to_string().into());
+                all.extend([fill_mib.to_string().into(), RECORDS.to_string().into()]);
+                all.extend(prefixes.iter().map(OsString::from));
             }
         }
         Ok(all)
@@ -138,14 +143,19 @@ pub(super) struct Place<'a> {
 }
 
 impl Store {
-    /// Starts a store and waits until it accepts connections.
+    /// Starts a store and waits until it accepts connections. A store with a file writes the records of all prefixes first.
     ///
     /// # Errors
     /// The program is not there or does not start; the message says why.
-    pub(super) fn start(app: App, packages: Option<&Packages>, place: Place<'_>) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        app: App,
+        packages: Option<&Packages>,
+        place: Place<'_>,
+        prefixes: &[String],
+    ) -> anyhow::Result<Self> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let file = place.folder.join(format!("deepram-real-{}-{}", std::process::id(), app.name()));
-        let words = app.command(packages, &file, place.fill_mib, port)?;
+        let words = app.command(packages, &file, place.fill_mib, prefixes, port)?;
         let (mut command, bus) = match place.media {
             Some((spec, machine)) => {
                 let (command, bus) = MediaProgram::on_machine(spec, &words, Some(machine))?.into_parts();

@@ -1,15 +1,19 @@
 //! The workloads: YCSB A to F, and memtier's mixes of sets and gets.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::client::{Connection, Protocol, Request};
 
 /// Records of a YCSB database, and bytes of each (Table III of the study).
-const RECORDS: u64 = 1000;
+pub(super) const RECORDS: u64 = 1000;
 const RECORD_BYTES: usize = 1000;
 /// Most records of a scan.
 const SCAN: u64 = 100;
+/// Longest YCSB run.
+const LONGEST: Duration = Duration::from_secs(3);
+/// Prefix of memtier's keys.
+const MEMTIER: &str = "memtier";
 /// Connections of a memtier client.
 const CONNECTIONS: usize = 50;
 
@@ -62,8 +66,9 @@ impl Ycsb {
     }
 }
 
-fn key(record: u64) -> String {
-    format!("user{record:012}")
+/// Key of a record of the workload of this prefix.
+fn key(prefix: &str, record: u64) -> String {
+    format!("{prefix}{record:012}")
 }
 
 /// Ranks with weight 1/(rank+1)^0.99, as YCSB's requests.
@@ -88,28 +93,32 @@ impl Zipf {
     }
 }
 
-/// Writes the records.
-pub(super) fn load(connection: &mut Connection) -> io::Result<()> {
+/// Writes the records of a workload.
+pub(super) fn load(connection: &mut Connection, prefix: &str) -> io::Result<()> {
     for record in 0..RECORDS {
-        connection.call(Request::Set(key(record), vec![b'x'; RECORD_BYTES]))?;
+        connection.call(Request::Set(key(prefix, record), vec![b'x'; RECORD_BYTES]))?;
     }
     Ok(())
 }
 
-/// Runs operations one after the other by one client. Returns operations a second.
+/// Runs operations on the records of a prefix, one after the other by one client, for [`LONGEST`] at most. Returns operations
+/// a second.
 ///
 /// # Errors
 /// The connection fails, or a record that exists is not found.
 pub(super) fn ycsb(
     connection: &mut Connection,
     workload: Ycsb,
+    prefix: &str,
     operations: u64,
     seed: u64,
 ) -> io::Result<f64> {
+    let key = |record| key(prefix, record);
     let (mut random, zipf, mut records) = (Random::new(seed), Zipf::new(RECORDS), RECORDS);
     let set = |key: String| Request::Set(key, vec![b'y'; RECORD_BYTES]);
-    let begin = Instant::now();
-    for _ in 0..operations {
+    let (begin, mut done) = (Instant::now(), 0);
+    while done < operations && begin.elapsed() < LONGEST {
+        done += 1;
         let mut share = random.below(100);
         let kind = workload.shares.iter().position(|part| {
             let found = share < *part;
@@ -129,7 +138,7 @@ pub(super) fn ycsb(
             2 => {
                 let last = (record + 1 + random.below(SCAN)).min(records);
                 expect(
-                    connection.call(Request::Get((record..last).map(key).collect()))?,
+                    connection.call(Request::Get((record..last).map(&key).collect()))?,
                     (last - record) as usize,
                 )?;
             }
@@ -143,7 +152,7 @@ pub(super) fn ycsb(
             }
         }
     }
-    Ok(operations as f64 / begin.elapsed().as_secs_f64())
+    Ok(f64::from(u32::try_from(done).unwrap_or(u32::MAX)) / begin.elapsed().as_secs_f64())
 }
 
 fn expect(found: usize, wanted: usize) -> io::Result<()> {
@@ -171,7 +180,8 @@ pub(super) fn preload(port: u16, protocol: Protocol, mix: Mix, seed: u64) -> io:
     let (mut connection, mut random) = (Connection::open(port, protocol)?, Random::new(seed));
     for first in (0..mix.keys).step_by(BATCH as usize) {
         let keys = first..(first + BATCH).min(mix.keys);
-        let sets: Vec<Request> = keys.map(|one| Request::Set(key(one), value(&mut random))).collect();
+        let sets: Vec<Request> =
+            keys.map(|one| Request::Set(key(MEMTIER, one), value(&mut random))).collect();
         connection.send(&sets)?;
         for _ in &sets {
             connection.receive()?;
@@ -189,7 +199,7 @@ pub(super) fn memtier(port: u16, protocol: Protocol, mix: Mix, requests: u64, se
     let mut done = 0;
     while done < requests {
         for connection in &mut all {
-            let key = key(random.below(mix.keys));
+            let key = key(MEMTIER, random.below(mix.keys));
             let is_set = random.below(mix.gets + 1) == 0;
             let request =
                 if is_set { Request::Set(key, value(&mut random)) } else { Request::Get(vec![key]) };

@@ -141,6 +141,12 @@ impl Transfers {
         from_memory
     }
 
+    /// Whether the newest line continues a sequence, which the processor fetches ahead: a program does not wait for it.
+    #[must_use]
+    pub fn is_sequence(&self) -> bool {
+        self.streams[self.current].run >= RUN
+    }
+
     /// Counts further lines that an access moves and that were not looked at.
     pub fn add_lines(&mut self, lines: u64, access: Access) {
         self.moved += lines * if access == Access::Store { 2 } else { 1 };
@@ -248,6 +254,13 @@ mod tests {
     fn more_lines_than_the_table_holds_are_ignored() {
         let (transfers, _) = run((0..10_000).map(|n| n * 1000), Access::Load, |_| true);
         assert_eq!(transfers.bytes(), LINES as u64 / 2 * LINE_BYTES);
+    }
+
+    #[test]
+    fn lines_beside_each_other_are_a_sequence_and_scattered_ones_are_not() {
+        assert!(run(0..3, Access::Load, |_| true).0.is_sequence());
+        assert!(!run(0..2, Access::Load, |_| true).0.is_sequence());
+        assert!(!run((0..50).map(|n| n * 7), Access::Load, |_| true).0.is_sequence());
     }
 
     #[test]

@@ -184,8 +184,10 @@ impl Sampler {
             let latency = unsafe { self.latency_ps(at.max(line * LINE_BYTES)) }.unwrap_or(0);
             let miss = latency >= self.machine.miss_ps();
             moves = self.transfers.moved(line, access, miss);
-            if latency > slowest.latency_ps {
-                let latency_ps = if miss { latency } else { latency.min(self.machine.near_ps) };
+            // The measurement is slower than the program: the processor has less to fetch ahead than it would have.
+            let miss = miss && !self.transfers.is_sequence();
+            let latency_ps = if miss { latency } else { latency.min(self.machine.near_ps) };
+            if latency_ps > slowest.latency_ps {
                 slowest = LineLoad { latency_ps, miss };
             }
         }
