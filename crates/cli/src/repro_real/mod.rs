@@ -8,8 +8,10 @@ mod store;
 mod workload;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use deepram_linux::slow_memory::Machine;
 use serde::Serialize;
 
@@ -115,7 +117,11 @@ pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
         disk: disk.path().into(),
         measured: Vec::new(),
         skipped: Vec::new(),
+        interrupted: Arc::default(),
     };
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&run.interrupted)).context("handling signals")?;
+    }
     let bar = progress("measuring");
     for app in App::ALL {
         bar.set_message(app.name());
@@ -130,6 +136,7 @@ pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
         }
     }
     bar.finish_and_clear();
+    ensure!(!run.is_interrupted(), "interrupted: no results are written");
     let Run { measured, skipped, .. } = run;
     let report = report::Report::new(options.quick, &machine, measured, skipped);
     std::fs::write(options.out.join("results.json"), serde_json::to_string_pretty(&report)?)?;
@@ -152,12 +159,21 @@ struct Run {
     disk: PathBuf,
     measured: Vec<Measured>,
     skipped: Vec<String>,
+    /// Set by a signal: the run ends and removes its files.
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Run {
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
     /// Measures a store on every configuration that concerns it.
     fn app(&mut self, app: App, packages: Option<&Packages>) {
         for config in CONFIGS.iter().filter(|config| app.has_file() || IN_MEMORY.contains(&config.name)) {
+            if self.is_interrupted() {
+                return;
+            }
             if let Err(error) = self.config(app, packages, config) {
                 self.skipped.push(format!("{} on {}: {error:#}", app.name(), config.name));
             }

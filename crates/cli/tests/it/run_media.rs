@@ -71,6 +71,7 @@ fn memory_that_cannot_be_is_an_error_that_says_what_would_be_right() {
         assert!(!output.status.success() && said.contains(says), "{media}: {said}");
     }
     let mut both = within(60, env!("CARGO_BIN_EXE_deepram"));
-    let output = both.args(["run", "--media", "pmem", "--dram", "64MiB", "--", "true"]).output().expect("runs");
+    let output =
+        both.args(["run", "--media", "pmem", "--dram", "64MiB", "--", "true"]).output().expect("runs");
     assert!(!output.status.success() && text(&output.stderr).contains("--dram"), "{}", text(&output.stderr));
 }
