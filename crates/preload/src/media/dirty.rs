@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use deepram_core::persist::{FlushStep, Geometry, RangeFlush, SyncMode};
 use deepram_linux::dirty::{DirtyPages, page_bytes};
-use deepram_linux::flush::Flusher;
+use deepram_linux::flush::{Flusher, Method};
 use deepram_pool::descriptors::replace_own;
 
 use super::spin_lock::SpinLock;
@@ -66,9 +66,12 @@ pub(super) fn flush(flusher: Flusher, start: usize, end: usize) -> bool {
     DIRTY.with(|dirty| {
         let Some(dirty) = dirty else { return false };
         let mut flush = RangeFlush::new(geometry, SyncMode::Selective, start as u64..end as u64);
+        let stores = flusher.method() == Method::NonTemporal;
+        let mut is_cleared = false;
         while let Some(step) = flush.next_step() {
             match step {
                 FlushStep::Examine { pages, clear } => {
+                    is_cleared = clear;
                     let range = pages.start as usize * page..pages.end as usize * page;
                     let mut found = |run: std::ops::Range<usize>| {
                         flush.found_dirty((run.start / page) as u64..run.end.div_ceil(page) as u64)
@@ -82,6 +85,12 @@ pub(super) fn flush(flusher: Flusher, start: usize, end: usize) -> bool {
                     // SAFETY: the pages were found dirty, so they are mapped and in memory; the method stores only if the
                     // caller found that safe.
                     unsafe { flusher.flush(from, (bytes.end - bytes.start) as usize) };
+                    // Write once flush has stored to the pages, which made them dirty. No other store falls in between: this
+                    // method is for processes without other threads.
+                    if stores && is_cleared {
+                        let range = bytes.start as usize..bytes.end as usize;
+                        let _ = dirty.examine(range, true, &mut |_| {});
+                    }
                 }
                 FlushStep::Barrier => flusher.barrier(),
             }
