@@ -63,7 +63,7 @@ fn the_exit_status_is_the_programs() {
 fn memory_that_cannot_be_is_an_error_that_says_what_would_be_right() {
     for (media, says) in [
         ("pmem:reed=300ns", "did you mean read?"),
-        ("pmem:bandwidth=2", "between 0.001 and 1"),
+        ("pmem:bandwidth=9/8", "between 0.001 and 1"),
         ("pmem:read=1ns", "this machine's own memory takes"),
     ] {
         let output = run(media, Path::new("true"), &[]);
