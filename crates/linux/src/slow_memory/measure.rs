@@ -202,7 +202,7 @@ fn chase_ps(bytes: usize) -> Result<u64, MeasureError> {
     let lines = bytes / LINE;
     // A full cycle through all lines: a linear congruence whose multiplier is 1 modulo 4, with an odd increment.
     let next = |line: usize| {
-        line.wrapping_mul(0x9e37_79b9_7f4a_7c15 & !3 | 1).wrapping_add(0x5851_f42d) & (lines - 1)
+        line.wrapping_mul((0x9e37_79b9_7f4a_7c15 & !3) | 1).wrapping_add(0x5851_f42d) & (lines - 1)
     };
     for line in 0..lines {
         area.words[line * (LINE / 8)] = (next(line) * (LINE / 8)) as u64;

@@ -38,7 +38,7 @@ pub(super) fn is_present(at: u64) -> bool {
         return false;
     }
     // A page without access is in memory too. Another line of the page is read by the kernel, which reports a fault.
-    let other = (at ^ PAGE / 2) as usize;
+    let other = (at ^ (PAGE / 2)) as usize;
     let mut byte = 0_u8;
     let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let from = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(other), iov_len: 1 };

@@ -95,7 +95,7 @@ impl NativePages {
         for register in 0..16_usize {
             // mov [rip + ...], register
             let rex = 0x48 | if register >= 8 { 4 } else { 0 };
-            code.extend([rex, 0x89, (register as u8 & 7) << 3 | 5]);
+            code.extend([rex, 0x89, ((register as u8 & 7) << 3) | 5]);
             code.extend(displacement(EXIT + code.len() + 4, general(register)));
         }
         // mov rsp, [rip + ...]; pushfq; pop [rip + ...]; cld
