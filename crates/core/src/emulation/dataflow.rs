@@ -49,7 +49,7 @@ pub struct Instruction {
 }
 
 /// Schedules instructions on an out-of-order processor: each begins when its operands are ready, no earlier than the
-/// instruction [`WINDOW`] places before it has retired, and retires in order.
+/// instruction 512 places before it has retired, and retires in order.
 #[derive(Debug, Clone)]
 pub struct Dataflow {
     core: Core,
