@@ -15,6 +15,7 @@ mod pool;
 mod reference;
 mod renamed;
 mod repro;
+mod repro_real;
 mod results;
 mod run;
 mod sim;

@@ -23,6 +23,7 @@
 //! | [`hybrid_buffer`] | an SSD's write buffer of DRAM and PCM | hybrid SSD cache, V |
 //! | [`persist`] | flushing of byte-addressable persistent memory: lines and dirty pages of a range | NVMM application study, II-C, III-C |
 //! | [`reliability`] | strength of the code and density of the cells of each flash page; triggers, tables, wear-aware replacement | flash disk cache, 3 |
+//! | [`emulation`] | stalls that make DRAM behave like slower memory | NVMM application study, II |
 //! | [`disk_cache`] | a disk cache of DRAM and flash, in regions for reads and writes | flash disk cache, 3 |
 //! | [`write_allowance`] | the bytes that may be written in a day, and when writes must wait | |
 //! | [`write_buffer`] | policies of a drive's write buffer: LRU, CFLRU, LRU-WSR, CCF-LRU, FAB, BPLRU | hybrid SSD cache, VII |
@@ -35,6 +36,7 @@ pub mod addr;
 pub mod bit_vector;
 pub mod cache;
 pub mod disk_cache;
+pub mod emulation;
 pub mod ftl;
 pub mod hybrid_buffer;
 pub mod journal;

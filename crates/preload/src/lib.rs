@@ -12,6 +12,7 @@
 //! | [`descriptors`] | `close`, `close_range`, `dup2`: the pager's descriptors stay |
 //! | [`direct_io`] | `open` and its family, `fcntl`, io_uring's registration of buffers: devices may store to memory |
 //! | [`mod@fork`] | forks, so that the child gets a pager of its own |
+//! | [`media`] | `msync`, `fsync`, and the speed of all threads: memory behaves like slower, persistent memory instead of being paged |
 //! | [`mod@syscall`] | `syscall`: all of these calls by number |
 //!
 //! Invariant: the pager's threads, and any thread that is executing in the library, touch no managed memory. So the
@@ -32,6 +33,7 @@ mod libc_symbols;
 mod library_context;
 pub mod malloc;
 mod mappings;
+pub mod media;
 pub mod memory;
 mod pager_threads;
 mod setup;

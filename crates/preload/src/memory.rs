@@ -13,7 +13,7 @@ use crate::library_context::{enter_library, in_library};
 use crate::malloc::set_errno;
 use crate::mappings::{Mappings, mappings};
 use crate::stacks::note_paged;
-use crate::{kernel, lazy_start, setup};
+use crate::{kernel, lazy_start, media, setup};
 
 /// Smallest mapping that is paged. Smaller ones are not worth it, unless together they exceed one part in `SMALL_SHARE`
 /// of the DRAM.
@@ -91,7 +91,9 @@ fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offse
         None if lazy_start::is_watching() => {
             enter_library(move || lazy_start::map(at.addr(), len, prot, flags, fd, offset))
         }
-        None => kernel::mmap(at.addr(), len, prot, flags, fd, offset),
+        None => {
+            media::note_mapped(kernel::mmap(at.addr(), len, prot, flags, fd, offset), len, prot, flags, fd)
+        }
     }
 }
 
@@ -216,7 +218,10 @@ pub extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
         None if lazy_start::is_watching() && is_range(start, len) => {
             enter_library(move || lazy_start::unmap(start, len))
         }
-        None => kernel::munmap(start, len),
+        None => {
+            media::note_unmapped(start, len);
+            kernel::munmap(start, len)
+        }
     }
 }
 
@@ -253,7 +258,7 @@ pub extern "C" fn mremap(
         None if lazy_start::is_watching() => {
             enter_library(move || lazy_start::remap(start, len, new_len, flags, to))
         }
-        None => kernel::mremap(start, len, new_len, flags, to),
+        None => media::note_moved(start, len, kernel::mremap(start, len, new_len, flags, to), new_len),
     }
 }
 

@@ -11,7 +11,7 @@ use deepram_pool::message::write_line;
 use deepram_pool::pager::{Notice, Pager, PagerOptions, SharedBudget};
 
 use crate::library_context::LibraryGuard;
-use crate::{descriptors, lazy_start, malloc, memory, pager_threads};
+use crate::{descriptors, lazy_start, malloc, media, memory, pager_threads};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
 /// Number of the process to which the pager belongs.
@@ -54,6 +54,9 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 /// Reads the options and prepares for paging; called once, before the program's `main`.
 pub(crate) fn begin() {
     let _library = LibraryGuard::new();
+    if let Some(settings) = variable(c"DEEPRAM_RUN_MEDIA") {
+        return media::begin(settings, variable(c"DEEPRAM_RUN_MEDIA_BUS"));
+    }
     let Some(dram) = variable(c"DEEPRAM_RUN_DRAM") else { return };
     if under_valgrind() {
         report(

@@ -5,7 +5,7 @@ use libc::{c_int, c_long, c_uint, c_void};
 use crate::affinity::without_pinning;
 use crate::fork::clone;
 use crate::malloc::set_errno;
-use crate::{advise, descriptors, direct_io, fork, kernel, lazy_start, memory, pager_threads, setup};
+use crate::{advise, descriptors, direct_io, fork, kernel, lazy_start, media, memory, pager_threads, setup};
 
 /// `IORING_REGISTER_BUFFERS` and `IORING_REGISTER_BUFFERS2`.
 const BUFFERS: [c_uint; 2] = [0, 15];
@@ -113,6 +113,14 @@ extern "C" fn handle_call(call: *mut Call) -> c_int {
         libc::SYS_munlock => advise::munlock(pointer(a), b) as isize,
         libc::SYS_mlockall => advise::mlockall(a as c_int) as isize,
         libc::SYS_munlockall => advise::munlockall() as isize,
+        // SAFETY: as for the system call.
+        libc::SYS_msync if media::is_enabled() => unsafe {
+            media::sync::msync(pointer(a), b, third) as isize
+        },
+        // SAFETY: as above.
+        libc::SYS_fsync if media::is_enabled() => unsafe { media::sync::fsync(a as c_int) as isize },
+        // SAFETY: as above.
+        libc::SYS_fdatasync if media::is_enabled() => unsafe { media::sync::fdatasync(a as c_int) as isize },
         libc::SYS_close => descriptors::close(a as c_int) as isize,
         libc::SYS_close_range => descriptors::close_range(a as u32, b as u32, third) as isize,
         libc::SYS_dup2 => descriptors::dup2(a as c_int, b as c_int) as isize,

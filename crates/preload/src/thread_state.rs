@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 
+use crate::media::ThreadTimer;
 use crate::syscall_dispatch::SELECTOR_ALLOW;
 
 /// Zero-initialised for a new thread.
@@ -20,10 +21,12 @@ pub(crate) struct ThreadState {
     pub(crate) is_forking: Cell<bool>,
     /// The thread's signal mask before the fork.
     pub(crate) saved_signals: Cell<u64>,
+    /// The timer of a thread whose memory is emulated.
+    pub(crate) timer: Cell<*mut ThreadTimer>,
 }
 
 const _: () =
-    assert!(size_of::<ThreadState>() == 24 && align_of::<ThreadState>() == 8 && SELECTOR_ALLOW == 0);
+    assert!(size_of::<ThreadState>() == 32 && align_of::<ThreadState>() == 8 && SELECTOR_ALLOW == 0);
 
 std::arch::global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
@@ -31,9 +34,9 @@ std::arch::global_asm!(
     ".hidden deepram_thread_state",
     ".globl deepram_thread_state",
     ".type deepram_thread_state, @object",
-    ".size deepram_thread_state, 24",
+    ".size deepram_thread_state, 32",
     "deepram_thread_state:",
-    ".zero 24",
+    ".zero 32",
     ".popsection",
 );
 

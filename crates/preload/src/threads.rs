@@ -10,7 +10,7 @@ use crate::affinity::create_thread_without_pinning;
 use crate::library_context::enter_library;
 use crate::memory::pager;
 use crate::setup;
-use crate::{lazy_start, libc_symbols};
+use crate::{lazy_start, libc_symbols, media};
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -42,7 +42,9 @@ pub unsafe extern "C" fn pthread_create(
     } else if let (true, Some((at, len))) = (lazy_start::is_watching(), stack_of(attributes)) {
         enter_library(move || lazy_start::exclude(at, len));
     }
-    // SAFETY: the C library's function of this name, with the caller's arguments.
+    media::sync::note_thread();
+    let (start, argument) = media::with_timer(start, argument);
+    // SAFETY: the C library's function of this name, with the caller's arguments or those that lead to them.
     create_thread_without_pinning(move || unsafe {
         std::mem::transmute::<*mut c_void, Create>(next)(thread, attributes, start, argument)
     })

@@ -7,6 +7,7 @@ mod caches;
 mod characterize;
 mod checkpoint;
 mod ecc;
+mod emulation;
 mod flush;
 mod flush_peers;
 mod hardware;
@@ -42,6 +43,11 @@ pub(crate) enum BenchCommand {
     Checkpoint(checkpoint::CheckpointArgs),
     /// BCH codes: encoding and decoding by every kernel, against the Linux kernel's BCH
     Ecc(ecc::EccArgs),
+    /// Accuracy of `deepram run --media`: read latency and bandwidth asked for, and got by a pointer chase and by streams
+    Emulation(emulation::EmulationArgs),
+    /// The program that is measured
+    #[command(hide = true)]
+    EmulationWorker(emulation::WorkerArgs),
     /// Cost of flushing a cache line to memory by each method that the processor has
     Flush(flush::FlushArgs),
     /// Durability of one changed byte in ranges of 1 B to 8 GiB of byte-addressable memory, with and without selective flushing
@@ -119,6 +125,8 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::MemoryWorker(args) => memory::worker(&args),
         BenchCommand::Performance(args) => performance::run(&args),
+        BenchCommand::EmulationWorker(args) => emulation::worker(&args),
+        BenchCommand::Emulation(args) => measure("emulation", none, &args.output, || emulation::run(&args)),
         BenchCommand::Caches(args) => measure("caches", none, &args.output, || caches::run(&args)),
         BenchCommand::Characterize(args) => {
             measure("characterize", none, &args.output, || characterize::run(&args))

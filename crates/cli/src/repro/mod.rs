@@ -14,13 +14,14 @@ use deepram_repro::{PAPERS, Progress, ReproError, Settings, TraceFile, paper_on}
 
 use crate::Usage;
 use crate::output::{Table, emit_json, emit_text, progress};
+use crate::repro_real::{self, RealOptions};
 use crate::results::RunContext;
 
 /// Options of `deepram repro`.
 #[derive(Debug, Args)]
 pub(crate) struct ReproArgs {
     /// Paper to reproduce, or `all`
-    #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(PAPERS.into_iter().chain([ALL])))]
+    #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(papers()))]
     paper: String,
     /// Folder for the report and the finished runs; for `all`, the folder of one such folder for each paper [default:
     /// repro-PAPER]
@@ -29,6 +30,10 @@ pub(crate) struct ReproArgs {
     /// Run only this experiment, the experiment of this claim, or `sensitivity`; may be given again
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
+    /// Run the study's applications for real, on memory that `deepram run --media` emulates, instead of simulating them: only
+    /// for pmem. Needs Debian's packages, which are unpacked into the folder and removed at the end
+    #[arg(long, conflicts_with_all = ["only", "jobs", "traces", "compare"])]
+    real: bool,
     /// Small runs as a smoke test; their verdicts have no meaning
     #[arg(long)]
     quick: bool,
@@ -63,6 +68,9 @@ const TRACES: &str = "ssd-buffer";
 /// Reproduces one paper or all: runs the missing simulations, writes the report, prints the verdicts.
 pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
     let folder = |paper: &str| PathBuf::from(format!("repro-{paper}"));
+    if args.real {
+        return real(args);
+    }
     if !args.traces.is_empty() && args.paper != TRACES && args.paper != ALL {
         return Err(
             Usage(format!("--trace is an option of {TRACES}: {} replays no traces", args.paper)).into()
@@ -99,6 +107,31 @@ pub(crate) fn run(args: &ReproArgs) -> anyhow::Result<()> {
         }
     }
     if args.json { emit_json(&reports) } else { Ok(()) }
+}
+
+/// Names that the command accepts.
+fn papers() -> Vec<&'static str> {
+    let mut all: Vec<&str> = PAPERS.into_iter().chain([repro_real::PAPER, ALL]).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|name| seen.insert(*name));
+    all
+}
+
+/// Runs the applications of a study.
+fn real(args: &ReproArgs) -> anyhow::Result<()> {
+    if args.paper != repro_real::PAPER {
+        let message =
+            format!("--real is an option of {}: no other study's programs run here", repro_real::PAPER);
+        return Err(Usage(message).into());
+    }
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("repro-{}-real", args.paper)));
+    repro_real::run(&RealOptions {
+        out: &out,
+        quick: args.quick,
+        seed: args.seed,
+        json: args.json,
+        results: args.results.as_deref(),
+    })
 }
 
 fn show(report: &Report, out: &Path) -> anyhow::Result<()> {

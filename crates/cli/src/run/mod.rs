@@ -1,9 +1,10 @@
-//! `deepram run`: runs an unmodified program whose memory exceeds its DRAM budget.
+//! `deepram run`: runs an unmodified program whose memory exceeds its DRAM budget, or whose memory behaves like another kind.
 
 mod cgroup_limit;
 mod histogram;
 mod http_server;
 mod listen_address;
+mod media;
 mod program;
 mod report;
 mod signals;
@@ -15,6 +16,7 @@ use clap::{Args, ValueEnum};
 
 pub(crate) use cgroup_limit::{ExecArgs, exec};
 pub(crate) use listen_address::ListenAddress;
+pub(crate) use media::{MediaProgram, MediaSpec};
 pub(crate) use program::CannotStart;
 pub(crate) use report::print;
 pub(crate) use start::{PagingArgs, PreparedProgram, exit_code, leave_outer_run};
@@ -35,6 +37,12 @@ pub(crate) struct RunArgs {
     /// Keep the program's memory under this name (not implemented)
     #[arg(long, value_name = "NAME", hide = true)]
     persist: Option<String>,
+    /// Do not page the program's memory but let it behave like slower, persistent memory:
+    /// pmem[:read=TIME,bandwidth=SHARE,wbarrier=TIME,flush=METHOD,selective=on]. read: latency of a read from memory;
+    /// bandwidth: 1/8 of this machine's, or 4GB/s; wbarrier, flush (clflush, clflushopt, clwb, wof), selective: what msync and
+    /// fsync of mapped files cost
+    #[arg(long, value_name = "MEMORY", conflicts_with_all = ["dram", "store", "store_limit", "policy", "stats", "listen", "live"])]
+    media: Option<MediaSpec>,
     #[command(flatten)]
     paging: PagingArgs,
 }
@@ -66,6 +74,10 @@ fn status(args: &RunArgs) -> anyhow::Result<i32> {
         bail!(
             "--persist {name}: deepram cannot keep the memory of a program yet; store data in a pool (`deepram pool`)"
         );
+    }
+    if let Some(spec) = &args.media {
+        let status = MediaProgram::new(spec, &args.paging.command)?.run()?;
+        return Ok(exit_code(status));
     }
     let prepared = PreparedProgram::new(&args.paging, None)?;
     let source = prepared.stats_source();

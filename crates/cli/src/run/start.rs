@@ -26,7 +26,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LEAST: u64 = 16 << 20;
 const LIBRARY: &str = "libdeepram_preload.so";
 /// Optional settings of the library, removed from the environment so that an outer run does not set them.
-const OPTIONAL: [&str; 2] = ["DEEPRAM_RUN_LIMIT", "DEEPRAM_RUN_RECORD"];
+const OPTIONAL: [&str; 4] =
+    ["DEEPRAM_RUN_LIMIT", "DEEPRAM_RUN_RECORD", "DEEPRAM_RUN_MEDIA", "DEEPRAM_RUN_MEDIA_BUS"];
+/// All settings of the library that concern paging.
+pub(super) const PAGING_VARIABLES: [&str; 7] = [
+    "DEEPRAM_RUN_DRAM",
+    "DEEPRAM_RUN_STORE",
+    "DEEPRAM_RUN_POLICY",
+    "DEEPRAM_RUN_SHARED",
+    "DEEPRAM_RUN_MAIN",
+    "DEEPRAM_RUN_LIMIT",
+    "DEEPRAM_RUN_RECORD",
+];
 
 /// The program and the options of its paging.
 #[derive(Debug, Args)]
@@ -49,7 +60,7 @@ pub(crate) struct PagingArgs {
     pub(crate) stats: Option<StatsFormat>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
 }
 
 /// A program that is ready to start.
@@ -189,7 +200,7 @@ fn reserve_in_outer_run(dram: u64) -> anyhow::Result<u64> {
 }
 
 /// Path of the preload library: beside this executable, or in its place of installation.
-fn library() -> anyhow::Result<PathBuf> {
+pub(super) fn library() -> anyhow::Result<PathBuf> {
     let here = std::env::current_exe().context("finding this command")?;
     let folder = here.parent().unwrap_or(Path::new("."));
     let paths = [folder.join(LIBRARY), folder.join("../lib/deepram").join(LIBRARY)];
@@ -205,7 +216,7 @@ fn library() -> anyhow::Result<PathBuf> {
 }
 
 /// LD_PRELOAD of the program: the library, then the libraries that the user preloads.
-fn ld_preload(library: &Path) -> OsString {
+pub(super) fn ld_preload(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         all.push(":");
@@ -234,7 +245,9 @@ pub(crate) fn leave_outer_run() -> anyhow::Result<()> {
         preloaded.as_bytes().split(|byte| matches!(byte, b':' | b' ')).filter(|part| !part.is_empty());
     let is_library = |part: &&[u8]| Path::new(OsStr::from_bytes(part)).ends_with(LIBRARY);
     let (ours, others): (Vec<&[u8]>, Vec<&[u8]>) = parts.partition(is_library);
-    if ours.is_empty() || std::env::var_os("DEEPRAM_RUN_SHARED").is_none() {
+    let in_run =
+        ["DEEPRAM_RUN_SHARED", "DEEPRAM_RUN_MEDIA"].iter().any(|name| std::env::var_os(name).is_some());
+    if ours.is_empty() || !in_run {
         return Ok(());
     }
     let mut again = Command::new(std::env::current_exe().context("finding this command")?);

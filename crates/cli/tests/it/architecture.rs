@@ -14,9 +14,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-trace", &["deepram-core"]),
     ("deepram-sim", &["deepram-core", "deepram-media", "deepram-trace"]),
     ("deepram-repro", &["deepram-core", "deepram-media", "deepram-trace", "deepram-sim"]),
-    ("deepram-linux", &[]),
+    ("deepram-linux", &["deepram-core"]),
     ("deepram-pool", &["deepram-core", "deepram-linux", "deepram-media"]),
-    ("deepram-preload", &["deepram-pool"]),
+    ("deepram-preload", &["deepram-core", "deepram-linux", "deepram-pool"]),
     ("deepram-capi", &["deepram-pool"]),
     ("deepram-python", &["deepram-sim", "deepram-pool", "deepram-trace"]),
     (

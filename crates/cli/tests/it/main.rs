@@ -16,4 +16,5 @@ mod reference;
 mod repro;
 mod run;
 mod run_calls;
+mod run_media;
 mod sim_flatflash;
