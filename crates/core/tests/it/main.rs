@@ -11,6 +11,7 @@ mod hybrid_buffer;
 mod hybrid_model;
 mod look_aside;
 mod mapping;
+mod persist;
 mod placement;
 mod reliability;
 mod rig;
