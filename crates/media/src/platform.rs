@@ -153,6 +153,8 @@ kind! {
         program: Picos,
         /// Bytes from address 0 that the program has mapped; it accesses all others by system calls.
         mapped: Bytes,
+        /// Bytes from address 0 that a flush without a range makes durable: the program's mapped files.
+        sync: Bytes,
         /// What the program does at a store to mapped data.
         durability: Durability,
         /// Bytes of a journal record besides the stored ones.
@@ -207,8 +209,8 @@ impl Platform {
         if self.metadata_lines > 1 << 16 || self.metadata_barriers > 1 << 16 {
             return fail("metadata_lines", "metadata_lines and metadata_barriers must be at most 65536");
         }
-        if self.mapped.0 > self.capacity.0 || self.stored.0 > self.capacity.0 {
-            return fail("mapped", "mapped and stored must be at most the capacity");
+        if self.mapped.0 > self.capacity.0 || self.stored.0 > self.capacity.0 || self.sync.0 > self.capacity.0 {
+            return fail("mapped", "mapped, sync and stored must be at most the capacity");
         }
         let record = self.record_header.0 + 4096;
         if self.durability == Durability::Journaled
