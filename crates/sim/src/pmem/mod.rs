@@ -413,6 +413,10 @@ impl Device for PmemDevice {
         QUEUE
     }
 
+    fn flushes_ranges(&self) -> bool {
+        true
+    }
+
     fn submit(
         &mut self,
         slot: Slot,
