@@ -182,7 +182,11 @@ impl Platform {
         if !(self.throttle.0 > 0.0 && self.throttle.0 <= 1.0) {
             return fail("throttle", "must be more than 0 and at most 1");
         }
-        for (key, rate) in [("bandwidth", self.available_bandwidth()), ("dram_bandwidth", self.dram_bandwidth), ("copy", self.copy)] {
+        for (key, rate) in [
+            ("bandwidth", self.available_bandwidth()),
+            ("dram_bandwidth", self.dram_bandwidth),
+            ("copy", self.copy),
+        ] {
             // A line then takes at most 6.4 s, and no sum of times overflows.
             if rate.0 < 10.0 {
                 return fail(key, "must be at least 10 B/s, after the throttle");
@@ -209,7 +213,8 @@ impl Platform {
         if self.metadata_lines > 1 << 16 || self.metadata_barriers > 1 << 16 {
             return fail("metadata_lines", "metadata_lines and metadata_barriers must be at most 65536");
         }
-        if self.mapped.0 > self.capacity.0 || self.stored.0 > self.capacity.0 || self.sync.0 > self.capacity.0 {
+        if self.mapped.0 > self.capacity.0 || self.stored.0 > self.capacity.0 || self.sync.0 > self.capacity.0
+        {
             return fail("mapped", "mapped, sync and stored must be at most the capacity");
         }
         let record = self.record_header.0 + 4096;
@@ -219,7 +224,9 @@ impl Platform {
             return fail("journal", "must hold a record, and fit behind the mapped data into the capacity");
         }
         let page = self.pool_page.0;
-        if self.pool.0 > 0 && (page < 4096 || !page.is_multiple_of(4096) || page > self.pool.0 || page > 1 << 20) {
+        if self.pool.0 > 0
+            && (page < 4096 || !page.is_multiple_of(4096) || page > self.pool.0 || page > 1 << 20)
+        {
             return fail("pool_page", "must be a multiple of 4 KiB, at most 1 MiB and at most the pool");
         }
         Ok(())

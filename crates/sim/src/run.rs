@@ -241,7 +241,9 @@ impl SystemConfig {
                 part(Target::Memory, format!("dram.{}", self.memory), &memory)?,
                 part(Target::Software, format!("software.{}", self.software), &software)?,
             ],
-            System::SsdBuffer | System::Pmem => vec![part(Target::Drive, format!("ssd.{}", self.drive), &drive)?],
+            System::SsdBuffer | System::Pmem => {
+                vec![part(Target::Drive, format!("ssd.{}", self.drive), &drive)?]
+            }
             _ => Vec::new(),
         };
         Ok(Sheets { main, beside })

@@ -198,7 +198,11 @@ pub(crate) fn pmem<F: FrontEnd>(
     let mut device = PmemDevice::new(platform, ssd, options, seed)?;
     let FrontEndRun { mut result, time, .. } = front.run_on(&mut device, no_faults)?;
     let did = device.pmem_counts();
-    result.hit_ratios.push(HitRatio::new("cpu cache", did.lines - did.nt_lines - did.missing_lines, did.lines - did.nt_lines));
+    result.hit_ratios.push(HitRatio::new(
+        "cpu cache",
+        did.lines - did.nt_lines - did.missing_lines,
+        did.lines - did.nt_lines,
+    ));
     result.hit_ratios.push(HitRatio::new("page cache", did.page_hits, did.page_lookups));
     counters(&mut result, &did)?;
     counters(&mut result, &device.report(time))?;

@@ -80,11 +80,13 @@ pub(super) fn bandwidth(settings: &Settings, registry: &Arc<Registry>) -> Result
         let spec = format!("sequential:span=64GiB,size=64KiB,read={read},count={count}");
         for part in THROTTLES {
             let set = owned(&[&format!("throttle={}", 1.0 / f64::from(part))]);
-            let run = workload((settings, registry), &format!("{name}.{part}"), ("pdram", &set), &spec, (16, 0));
+            let run =
+                workload((settings, registry), &format!("{name}.{part}"), ("pdram", &set), &spec, (16, 0));
             runs.push(run?);
         }
     }
-    let about = "Sixteen threads, one a core, load or store 64 KiB at a time. The rate is that of the memory.";
+    let about =
+        "Sixteen threads, one a core, load or store 64 KiB at a time. The rate is that of the memory.";
     Ok(Experiment::new("bandwidth", "Bandwidth (Figure 3)", about, runs, |finished| {
         let mut outcome = Outcome::default();
         let (mut series, mut worst) = (Vec::new(), 0f64);
@@ -151,7 +153,12 @@ pub(super) fn barrier(settings: &Settings, registry: &Arc<Registry>) -> Result<E
         outcome.metrics.set("slope", (last.1 - first.1) / (last.0 - first.0));
         outcome.metrics.set("intercept_us", first.1);
         let axes = (Axis::linear("barrier latency", "µs"), Axis::linear("store and msync", "µs"));
-        outcome.charts.push(lines("Latency of a store and its msync", "", axes, vec![Series::new("measured", points)]));
+        outcome.charts.push(lines(
+            "Latency of a store and its msync",
+            "",
+            axes,
+            vec![Series::new("measured", points)],
+        ));
         Ok(outcome)
     }))
 }
@@ -162,7 +169,12 @@ pub(super) fn msync(settings: &Settings, registry: &Arc<Registry>) -> Result<Exp
     let mut runs = Vec::new();
     for (name, preset, set) in METHODS {
         for size in SIZES {
-            runs.push(msync_loop((settings, registry), &format!("{name}.{size}"), (preset, &owned(set)), (size, repeats))?);
+            runs.push(msync_loop(
+                (settings, registry),
+                &format!("{name}.{size}"),
+                (preset, &owned(set)),
+                (size, repeats),
+            )?);
         }
     }
     let about = "One thread stores a byte and flushes a range around it, which is not in the caches, at full bandwidth. wof-raw has \
@@ -182,7 +194,9 @@ pub(super) fn msync(settings: &Settings, registry: &Arc<Registry>) -> Result<Exp
             outcome.metrics.set(format!("{name}.ms.1_byte"), ms(name, small)?);
             outcome.metrics.set(format!("{name}.ms.100_mb"), ms(name, large)?);
             outcome.metrics.set(format!("{name}.growth.10_to_100_mb"), ms(name, large)? / ms(name, ten)?);
-            outcome.metrics.set(format!("{name}.growth.1_byte_to_100_mb"), ms(name, large)? / ms(name, small)?);
+            outcome
+                .metrics
+                .set(format!("{name}.growth.1_byte_to_100_mb"), ms(name, large)? / ms(name, small)?);
             outcome.metrics.set(format!("{name}.over.hdd.100_mb"), ms(name, large)? / ms("hdd", large)?);
             // Where the time of the linear part meets that of the disk.
             let each = (ms(name, large)? - ms(name, ten)?) / (large - ten) as f64;

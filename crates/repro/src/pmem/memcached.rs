@@ -57,7 +57,14 @@ pub(super) fn runs(
             let what = format!("memtier: {keys} keys, 1 set to {gets} gets, {count} operations");
             let seed = settings.seed;
             let stream = move || operations(keys, gets, count, seed);
-            runs.push(simulate::stream(&format!("{name}.{preset}"), registry, config(preset, &set), &what, options, stream)?);
+            runs.push(simulate::stream(
+                &format!("{name}.{preset}"),
+                registry,
+                config(preset, &set),
+                &what,
+                options,
+                stream,
+            )?);
         }
     }
     Ok(runs)

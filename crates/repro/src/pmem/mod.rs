@@ -76,7 +76,13 @@ fn ratios(
 }
 
 /// Bars of the ratios that [`ratios`] set: a group for each workload, a bar for each preset.
-fn ratio_chart(outcome: &mut Outcome, title: &str, names: &[&str], presets: &[&str], (base, log): (&str, bool)) {
+fn ratio_chart(
+    outcome: &mut Outcome,
+    title: &str,
+    names: &[&str],
+    presets: &[&str],
+    (base, log): (&str, bool),
+) {
     let of = |preset: &&str| {
         let value = |name: &&str| outcome.metrics.0.get(&format!("{name}.{preset}.over.{base}")).copied();
         Bars { name: (*preset).into(), values: names.iter().map(value).collect() }

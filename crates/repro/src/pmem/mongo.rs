@@ -30,10 +30,12 @@ pub(super) fn runs(
         let operations = settings.pick(1000, 60) / study.shorter.min(4);
         let count = if *name == SCANS { 50 * operations } else { operations };
         let program = if *name == SCANS { &study.scan_program } else { &study.mongo_program };
-        let spec = format!("{name}:records=1000,record=1000B{},count={count}", if *name == "ycsb-d" { ",request=latest" } else { "" });
+        let spec = format!(
+            "{name}:records=1000,record=1000B{},count={count}",
+            if *name == "ycsb-d" { ",request=latest" } else { "" }
+        );
         for preset in presets {
-            let mut set: Vec<String> =
-                ["mapped=160MiB", "sync=64MiB"].map(String::from).into();
+            let mut set: Vec<String> = ["mapped=160MiB", "sync=64MiB"].map(String::from).into();
             set.extend([format!("durability={durability}"), format!("program={program}")]);
             set.extend(study.mongo.iter().chain(&study.all).cloned());
             let run = format!("{prefix}{name}.{preset}");
@@ -63,35 +65,42 @@ pub(super) fn fsync_safe(
     all.extend(runs(&larger, ("all-files.", "fsync-safe"), (&["ycsb-a"], &presets), settings, registry)?);
     let about = "One client. Each write ends with a flush of the first data file, 64 MiB; in all-files of all mapped files, 160 MiB. \
                  There is no journal.";
-    Ok(Experiment::new("fsync-safe", "YCSB in FSYNC_SAFE mode (Figures 8 and 9)", about, all, move |finished| {
-        let mut outcome = Outcome::default();
-        study_metrics(finished, &mut outcome)?;
-        for name in NAMES.into_iter().chain(["all-files.ycsb-a"]) {
-            ratios(finished, &mut outcome, (name, &TABLE_IV, "pdram"))?;
-            ratios(finished, &mut outcome, (name, &presets, "tmpfs"))?;
-            ratios(finished, &mut outcome, (name, &["nvmm-raw", "nvmm-opt", "nvmm-wof"], "ext4-ssd"))?;
-            ratios(finished, &mut outcome, (name, &["nvmm-raw", "nvmm-opt", "nvmm-wof"], "ext4-disk"))?;
-            ratios(finished, &mut outcome, (name, &["nvmm-wof", "nvmm-opt"], "nvmm-raw"))?;
-        }
-        for (over, what) in [("ext4-ssd", "ssd"), ("ext4-disk", "disk")] {
-            let of = |name: &str, preset: &str| outcome.metrics.0[&format!("{name}.{preset}.over.{over}")];
-            let raw = WRITE_INTENSIVE.map(|name| of(name, "nvmm-raw")).into_iter().fold(0.0, f64::max);
-            let opt = NAMES.map(|name| of(name, "nvmm-opt")).into_iter().fold(f64::INFINITY, f64::min);
-            outcome.metrics.set(format!("write_intensive.raw.over.{what}.most"), raw);
-            outcome.metrics.set(format!("opt.over.{what}.least"), opt);
-        }
-        let writing = NAMES.into_iter().filter(|name| *name != "ycsb-c");
-        let gain = |preset: &str| {
-            let of = |name: &str| outcome.metrics.0[&format!("{name}.{preset}.over.nvmm-raw")];
-            writing.clone().map(of).fold(f64::INFINITY, f64::min)
-        };
-        let (wof, opt) = (gain("nvmm-wof"), gain("nvmm-opt"));
-        outcome.metrics.set("wof.over.raw.least", wof);
-        outcome.metrics.set("opt.over.raw.least", opt);
-        ratio_chart(&mut outcome, "FSYNC_SAFE by configuration", &NAMES, &TABLE_IV, ("pdram", true));
-        ratio_chart(&mut outcome, "FSYNC_SAFE by medium", &NAMES, &COMPARED, ("tmpfs", true));
-        Ok(outcome)
-    }))
+    Ok(Experiment::new(
+        "fsync-safe",
+        "YCSB in FSYNC_SAFE mode (Figures 8 and 9)",
+        about,
+        all,
+        move |finished| {
+            let mut outcome = Outcome::default();
+            study_metrics(finished, &mut outcome)?;
+            for name in NAMES.into_iter().chain(["all-files.ycsb-a"]) {
+                ratios(finished, &mut outcome, (name, &TABLE_IV, "pdram"))?;
+                ratios(finished, &mut outcome, (name, &presets, "tmpfs"))?;
+                ratios(finished, &mut outcome, (name, &["nvmm-raw", "nvmm-opt", "nvmm-wof"], "ext4-ssd"))?;
+                ratios(finished, &mut outcome, (name, &["nvmm-raw", "nvmm-opt", "nvmm-wof"], "ext4-disk"))?;
+                ratios(finished, &mut outcome, (name, &["nvmm-wof", "nvmm-opt"], "nvmm-raw"))?;
+            }
+            for (over, what) in [("ext4-ssd", "ssd"), ("ext4-disk", "disk")] {
+                let of =
+                    |name: &str, preset: &str| outcome.metrics.0[&format!("{name}.{preset}.over.{over}")];
+                let raw = WRITE_INTENSIVE.map(|name| of(name, "nvmm-raw")).into_iter().fold(0.0, f64::max);
+                let opt = NAMES.map(|name| of(name, "nvmm-opt")).into_iter().fold(f64::INFINITY, f64::min);
+                outcome.metrics.set(format!("write_intensive.raw.over.{what}.most"), raw);
+                outcome.metrics.set(format!("opt.over.{what}.least"), opt);
+            }
+            let writing = NAMES.into_iter().filter(|name| *name != "ycsb-c");
+            let gain = |preset: &str| {
+                let of = |name: &str| outcome.metrics.0[&format!("{name}.{preset}.over.nvmm-raw")];
+                writing.clone().map(of).fold(f64::INFINITY, f64::min)
+            };
+            let (wof, opt) = (gain("nvmm-wof"), gain("nvmm-opt"));
+            outcome.metrics.set("wof.over.raw.least", wof);
+            outcome.metrics.set("opt.over.raw.least", opt);
+            ratio_chart(&mut outcome, "FSYNC_SAFE by configuration", &NAMES, &TABLE_IV, ("pdram", true));
+            ratio_chart(&mut outcome, "FSYNC_SAFE by medium", &NAMES, &COMPARED, ("tmpfs", true));
+            Ok(outcome)
+        },
+    ))
 }
 
 /// Builds the experiment of Figure 10.
@@ -115,8 +124,14 @@ pub(super) fn journaled(
                 ratios(finished, &mut outcome, (name, &COMPARED, "tmpfs"))?;
                 changes.push(100.0 * (outcome.metrics.0[&format!("{name}.nvmm-opt.over.tmpfs")] - 1.0));
             }
-            outcome.metrics.set(format!("{prefix}opt.over_dram_percent.least"), changes.iter().copied().fold(f64::INFINITY, f64::min));
-            outcome.metrics.set(format!("{prefix}opt.over_dram_percent.most"), changes.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+            outcome.metrics.set(
+                format!("{prefix}opt.over_dram_percent.least"),
+                changes.iter().copied().fold(f64::INFINITY, f64::min),
+            );
+            outcome.metrics.set(
+                format!("{prefix}opt.over_dram_percent.most"),
+                changes.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            );
             let ssd = outcome.metrics.0[&format!("{prefix}ycsb-a.nvmm-opt.over.tmpfs")]
                 / outcome.metrics.0[&format!("{prefix}ycsb-a.ext4-ssd.over.tmpfs")];
             outcome.metrics.set(format!("{prefix}ycsb-a.opt.over.ssd"), ssd);

@@ -189,10 +189,15 @@ mod tests {
     fn an_unknown_parameter_or_value_is_an_error() {
         let settings = Settings { quick: true, seed: 1 };
         let registry = Arc::new(Registry::builtin().unwrap());
-        for (key, value) in [("nothing", "1"), ("mongo.threads", "few"), ("other.key", "1"), ("tpcc.nothing", "1")] {
+        for (key, value) in
+            [("nothing", "1"), ("mongo.threads", "few"), ("other.key", "1"), ("tpcc.nothing", "1")]
+        {
             let mut assumptions = Assumptions::new(&settings);
             let applied = assumptions.apply(ParameterChange { key, value });
-            assert!(applied.and_then(|()| assumptions.experiment(&settings, &registry)).is_err(), "{key}={value}");
+            assert!(
+                applied.and_then(|()| assumptions.experiment(&settings, &registry)).is_err(),
+                "{key}={value}"
+            );
         }
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn runs(
     let mut runs = Vec::new();
     for preset in presets {
         // DRAM is larger than the paper's 8 GB, which does not hold the data on tmpfs.
-        let mut set: Vec<String> = ["mapped=0B", "pool=1GiB", "page_cache=16GiB", "warm=true"].map(String::from).into();
+        let mut set: Vec<String> =
+            ["mapped=0B", "pool=1GiB", "page_cache=16GiB", "warm=true"].map(String::from).into();
         set.push(format!("stored={stored}"));
         set.push(format!("program={}", study.access_program));
         set.extend(study.tpcc.iter().chain(&study.all).cloned());
@@ -88,7 +89,8 @@ pub(super) fn metrics(finished: &FinishedRuns<'_>, outcome: &mut Outcome) -> Res
 }
 
 /// The presets of the claims.
-pub(super) const CLAIMED: [&str; 6] = ["nvmm-opt", "ext4-ssd", "ext4-disk", "tmpfs", "always-raw", "always-opt"];
+pub(super) const CLAIMED: [&str; 6] =
+    ["nvmm-opt", "ext4-ssd", "ext4-disk", "tmpfs", "always-raw", "always-opt"];
 
 /// Builds the experiment.
 pub(super) fn experiment(

@@ -71,7 +71,10 @@ impl Drive {
             }
         };
         if bytes < 2 * JOURNAL {
-            return Err(SimError::config("drive", format!("must be {} B at least, to hold a journal", 2 * JOURNAL)));
+            return Err(SimError::config(
+                "drive",
+                format!("must be {} B at least, to hold a journal", 2 * JOURNAL),
+            ));
         }
         Ok(Some(Self {
             kind,

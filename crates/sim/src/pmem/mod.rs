@@ -265,7 +265,12 @@ impl PmemDevice {
     }
 
     /// Carries out a step that needs no core. Returns whether the thread sleeps.
-    fn sleep_for(&mut self, slot: Slot, step: Step, context: &mut Context<PmemEvent>) -> Result<bool, SimError> {
+    fn sleep_for(
+        &mut self,
+        slot: Slot,
+        step: Step,
+        context: &mut Context<PmemEvent>,
+    ) -> Result<bool, SimError> {
         let now = context.now().0;
         match step {
             Step::Core(_) => return Ok(false),
@@ -340,7 +345,11 @@ impl PmemDevice {
     }
 
     /// Requests to the drive have completed.
-    fn drive_done(&mut self, users: Vec<DriveUser>, context: &mut Context<PmemEvent>) -> Result<(), SimError> {
+    fn drive_done(
+        &mut self,
+        users: Vec<DriveUser>,
+        context: &mut Context<PmemEvent>,
+    ) -> Result<(), SimError> {
         for user in users {
             match user {
                 DriveUser::Victim => {}
@@ -470,10 +479,18 @@ impl Device for PmemDevice {
         self.caches.check()?;
         let on_cores = self.requests.iter().filter(|request| request.has_core).count() as u64;
         law("a core is free or has a request", self.free_cores + on_cores, self.platform.cores)?;
-        law("a free core leaves no request waiting", u64::from(self.free_cores > 0 && !self.runnable.is_empty()), 0)?;
+        law(
+            "a free core leaves no request waiting",
+            u64::from(self.free_cores > 0 && !self.runnable.is_empty()),
+            0,
+        )?;
         let counts = self.totals();
         law("a page is found or not", u64::from(counts.page_hits > counts.page_lookups), 0)?;
-        law("a dirty line that is flushed is a flushed line", u64::from(counts.dirty_lines > counts.flushed_lines), 0)?;
+        law(
+            "a dirty line that is flushed is a flushed line",
+            u64::from(counts.dirty_lines > counts.flushed_lines),
+            0,
+        )?;
         if let Some(cache) = &self.page_cache {
             law("the lists of dirty pages agree", u64::from(cache.is_consistent()), 1)?;
         }

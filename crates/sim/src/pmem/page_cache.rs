@@ -45,7 +45,10 @@ pub(super) fn pages_of(range: &Range<u64>) -> Range<u64> {
 
 /// Runs of neighbouring pages: first page and number.
 pub(super) fn runs(pages: &[u64]) -> Vec<(u64, u64)> {
-    pages.chunk_by(|a, b| a + 1 == *b).filter_map(|run| run.first().map(|first| (*first, run.len() as u64))).collect()
+    pages
+        .chunk_by(|a, b| a + 1 == *b)
+        .filter_map(|run| run.first().map(|first| (*first, run.len() as u64)))
+        .collect()
 }
 
 impl PageCache {
@@ -104,7 +107,8 @@ impl PageCache {
 
     /// The dirty pages of an owner, which become clean: they are being written.
     pub(super) fn take_dirty(&mut self, owner: u32) -> Vec<u64> {
-        let pages: Vec<u64> = self.by_owner.range((owner, 0)..=(owner, u64::MAX)).map(|(_, page)| *page).collect();
+        let pages: Vec<u64> =
+            self.by_owner.range((owner, 0)..=(owner, u64::MAX)).map(|(_, page)| *page).collect();
         for page in &pages {
             self.clean(*page);
         }

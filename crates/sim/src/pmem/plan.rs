@@ -67,7 +67,9 @@ impl PmemDevice {
             Op::Trim => {
                 steps.core(self.call(0));
                 match &mut self.page_cache {
-                    Some(cache) => cache.drop_pages(range.start.div_ceil(4096)..(range.end / 4096).max(range.start.div_ceil(4096))),
+                    Some(cache) => cache.drop_pages(
+                        range.start.div_ceil(4096)..(range.end / 4096).max(range.start.div_ceil(4096)),
+                    ),
                     None => self.change_metadata(&mut steps),
                 }
             }

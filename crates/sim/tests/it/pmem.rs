@@ -119,8 +119,12 @@ fn selective_flushing_writes_back_dirty_pages_only_and_each_once() {
     let platform = platform("nvmm-opt", &[]);
     let size = 100 << 20;
     // Pages 3 and 1000; the second flush has nothing to do.
-    let requests =
-        vec![at(Op::Write, 3 * 4096, 1), at(Op::Write, 1000 * 4096 + 4095, 1), at(Op::Flush, 0, size), at(Op::Flush, 0, size)];
+    let requests = vec![
+        at(Op::Write, 3 * 4096, 1),
+        at(Op::Write, 1000 * 4096 + 4095, 1),
+        at(Op::Flush, 0, size),
+        at(Op::Flush, 0, size),
+    ];
     let (_, device) = ran(&platform, requests.clone(), &HostOptions::default());
     let did = device.pmem_counts();
     assert_eq!((did.flushed_lines, did.dirty_lines, did.pages_dirty), (128, 2, 2));
@@ -198,7 +202,8 @@ fn an_fsync_of_ext4_writes_the_threads_pages_and_commits() {
 #[test]
 fn commits_of_waiting_threads_are_one() {
     let ssd = platform("ext4-ssd", &["mapped=0B"]);
-    let requests: Vec<Request> = (0..400).flat_map(|n| [at(Op::Write, n << 20, 4096), at(Op::Flush, 0, 0)]).collect();
+    let requests: Vec<Request> =
+        (0..400).flat_map(|n| [at(Op::Write, n << 20, 4096), at(Op::Flush, 0, 0)]).collect();
     let commits = |threads| {
         let options = HostOptions { threads, ..HostOptions::default() };
         ran(&ssd, requests.clone(), &options).1.pmem_counts().commits
@@ -287,7 +292,8 @@ fn the_workloads_of_the_study_run_on_every_preset_and_more_of_table_iv_is_never_
             overrides: vec!["mapped=0B".into(), "pool=32MiB".into()],
             ..SystemConfig::new(System::Pmem)
         };
-        let clients = deepram_sim::clients::ClientOptions { clients: 8, transactions: 300, ..Default::default() };
+        let clients =
+            deepram_sim::clients::ClientOptions { clients: 8, transactions: 300, ..Default::default() };
         let source = Workload::new(workload, 1).unwrap();
         let result = run_clients(&registry, &config, source, &clients, &RunOptions::default()).unwrap();
         assert!(result.throughput_requests_per_s > 0.0);
@@ -312,8 +318,16 @@ fn random_requests_end_and_equal_seeds_give_equal_results() {
         let flush = ["clflush", "clflushopt", "clwb", "wof"][rng.below(4) as usize];
         let durability = format!("durability={durability}");
         let flush = format!("flush={flush}");
-        let set =
-            ["mapped=4MiB", "sync=4MiB", "cache=80KiB", "page_cache=2MiB", "cores=3", "stored=2MiB", &durability, &flush];
+        let set = [
+            "mapped=4MiB",
+            "sync=4MiB",
+            "cache=80KiB",
+            "page_cache=2MiB",
+            "cores=3",
+            "stored=2MiB",
+            &durability,
+            &flush,
+        ];
         let platform = platform(preset, &set);
         let options = HostOptions { threads: 5, ..HostOptions::default() };
         let (first, device) = ran(&platform, requests.clone(), &options);
