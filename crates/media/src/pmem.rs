@@ -156,7 +156,7 @@ impl Pmem {
     /// network: of n accesses under way and m modules, mn / (m + n - 1) modules are busy.
     fn spread(&self, bytes: Bytes) -> f64 {
         let (modules, ratio) = (self.modules as f64, bytes.0.max(1) as f64 / self.interleave.0 as f64);
-        let under_way = self.outstanding.0 * libm::pow(ratio.max(1.0 / ratio), self.outstanding_growth.0);
+        let under_way = self.outstanding.0 * ratio.max(1.0 / ratio).powf(self.outstanding_growth.0);
         modules * under_way / (modules + under_way - 1.0)
     }
 
