@@ -17,13 +17,14 @@ use std::path::PathBuf;
 const CRATES: [&str; 3] = ["media", "trace", "sim"];
 
 /// Files of this crate without influence on the metrics of a run.
-const WITHOUT: [&str; 6] = [
+const WITHOUT: [&str; 7] = [
     "repro/src/html/",
     "repro/src/svg/",
     "repro/src/nvmm/claims",
     "repro/src/flatflash/claims",
     "repro/src/ssd_buffer/claims",
     "repro/src/disk_cache/claims",
+    "repro/src/pmem/claims",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -40,8 +40,8 @@ const STEP: u64 = 1 << 14;
 #[command(allow_negative_numbers = true)]
 #[command(group(ArgGroup::new("input").required(true).args(["workload", "trace", "keys"])))]
 pub(crate) struct SimArgs {
-    /// System: dram, nvmm, ssd, ssd-buffer, disk-cache, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool, the
-    /// real pool on a device that `deepram media measure` has measured
+    /// System: dram, nvmm, ssd, ssd-buffer, disk-cache, pmem, ssd-paging, flatflash, unified-mmap, traditional-stack; or pool,
+    /// the real pool on a device that `deepram media measure` has measured
     #[arg(value_name = "SYSTEM", value_parser = system)]
     system: System,
     /// Generated workload, such as zipf:theta=0.99,span=1GiB,count=1M; the end of this help lists all workloads
@@ -60,7 +60,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Override a value of the preset: key=value, such as nand.read=30us. For the other presets of ssd-paging use
-    /// memory.key=value and software.key=value, for the drive of ssd-buffer drive.key=value, for a pool and its machine pool.key=value with the keys data, segment, hit,
+    /// memory.key=value and software.key=value, for the SSD of ssd-buffer and pmem drive.key=value, for a pool and its machine pool.key=value with the keys data, segment, hit,
     /// fault, first_store, write_back
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -145,7 +145,7 @@ pub(crate) struct SimArgs {
     /// Preset of the operating system of ssd-paging [default: linux-slc]
     #[arg(long, value_name = "PRESET")]
     software: Option<String>,
-    /// Preset of the drive of ssd-buffer [default: hybrid-buffer]
+    /// Preset of the SSD of ssd-buffer [default: hybrid-buffer] and of pmem [default: sata-mlc]
     #[arg(long, value_name = "PRESET")]
     drive: Option<String>,
     /// Let the pages of ssd-paging be anonymous memory in swap instead of a mapped file
@@ -395,7 +395,12 @@ fn check_options(args: &SimArgs) -> anyhow::Result<()> {
         (args.prefetch.is_some(), system == System::Nvmm, "--prefetch", "is for nvmm"),
         (args.memory.is_some(), paging, "--memory", "is for ssd-paging"),
         (args.software.is_some(), paging, "--software", "is for ssd-paging"),
-        (args.drive.is_some(), system == System::SsdBuffer, "--drive", "is for ssd-buffer"),
+        (
+            args.drive.is_some(),
+            matches!(system, System::SsdBuffer | System::Pmem),
+            "--drive",
+            "is for ssd-buffer and pmem",
+        ),
         (args.swap, paging, "--swap", "is for ssd-paging"),
         (
             args.processor.is_some(),

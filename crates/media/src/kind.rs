@@ -14,6 +14,7 @@ use crate::model::{KeySpec, Model};
 use crate::nand::Nand;
 use crate::nvmm::Nvmm;
 use crate::pcm::Pcm;
+use crate::platform::Platform;
 use crate::pmem::Pmem;
 use crate::processor::Processor;
 use crate::resolved::ResolvedPreset;
@@ -90,6 +91,8 @@ kinds! {
     Hierarchy = Hierarchy,
     /// Servers with a disk cache of DRAM and flash.
     Server = DiskCacheServer,
+    /// Servers with persistent memory.
+    Platform = Platform,
 }
 
 impl PresetKind {

@@ -11,7 +11,7 @@
 use deepram_core::units::{Bytes, Picos};
 
 use crate::model::{InvalidFigure, kind, words};
-use crate::value::Bandwidth;
+use crate::value::{Bandwidth, Factor};
 
 words! {
     /// Instructions that make a write durable.
@@ -62,6 +62,14 @@ kind! {
         module_ntstore: Bandwidth,
         /// Write bandwidth of one module by store and write-back, in whole module lines.
         module_clwb: Bandwidth,
+        /// Write bandwidth of one module in single lines at random by store and write-back.
+        module_clwb_line: Bandwidth,
+        /// Accesses of all threads under way in all modules, for accesses of `interleave` bytes.
+        outstanding: Factor,
+        /// Consecutive bytes of one module.
+        interleave: Bytes,
+        /// Exponent with which the accesses under way grow as their size differs from `interleave`, to either side.
+        outstanding_growth: Factor,
     }
     derived {
         /// modules x module_read
@@ -78,6 +86,12 @@ impl Pmem {
         }
         if self.module_line.0 == 0 || !self.module_line.0.is_multiple_of(self.line.0) {
             return Err(InvalidFigure::new("module_line", "must be a multiple of the line"));
+        }
+        if self.interleave.0 == 0 || self.outstanding.0 < 1.0 || self.outstanding_growth.0 > 2.0 {
+            return Err(InvalidFigure::new(
+                "outstanding",
+                "must be at least 1, with an interleave of 1 B or more and a growth of at most 2",
+            ));
         }
         if self.thread_read.0 < 1.0 {
             return Err(InvalidFigure::new("thread_read", "must be at least 1 B/s"));
@@ -122,16 +136,28 @@ impl Pmem {
     /// Read bandwidth of all modules in random accesses of `bytes`: the media
     /// transfer whole module lines, of which only `bytes` are used.
     pub fn read_bandwidth(&self, bytes: Bytes) -> Bandwidth {
-        Bandwidth(self.module_read.0 * self.modules as f64 * self.used_share(bytes))
+        Bandwidth(self.module_read.0 * self.spread(bytes) * self.used_share(bytes))
     }
 
     /// Write bandwidth of all modules in random writes of `bytes`.
     pub fn write_bandwidth(&self, method: WriteMethod, bytes: Bytes) -> Bandwidth {
         let module = match method {
             WriteMethod::NtStore => self.module_ntstore,
+            WriteMethod::Clwb if bytes <= self.line => {
+                let used = bytes.0 as f64 / self.line.0 as f64;
+                return Bandwidth(self.module_clwb_line.0 * self.spread(bytes) * used);
+            }
             WriteMethod::Clwb => self.module_clwb,
         };
-        Bandwidth(module.0 * self.modules as f64 * self.used_share(bytes))
+        Bandwidth(module.0 * self.spread(bytes) * self.used_share(bytes))
+    }
+
+    /// Modules that work on average under random accesses of `bytes`. Modules and accesses are a balanced closed queueing
+    /// network: of n accesses under way and m modules, mn / (m + n - 1) modules are busy.
+    fn spread(&self, bytes: Bytes) -> f64 {
+        let (modules, ratio) = (self.modules as f64, bytes.0.max(1) as f64 / self.interleave.0 as f64);
+        let under_way = self.outstanding.0 * ratio.max(1.0 / ratio).powf(self.outstanding_growth.0);
+        modules * under_way / (modules + under_way - 1.0)
     }
 
     /// Share of the module lines' bytes that an aligned access of `bytes` uses.

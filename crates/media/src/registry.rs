@@ -31,6 +31,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("presets/software.toml", include_str!("../presets/software.toml")),
     ("presets/nvmm.toml", include_str!("../presets/nvmm.toml")),
     ("presets/hierarchy.toml", include_str!("../presets/hierarchy.toml")),
+    ("presets/platform.toml", include_str!("../presets/platform.toml")),
 ];
 
 /// Limit of the length of a chain of bases.

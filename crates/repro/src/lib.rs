@@ -22,7 +22,7 @@
 //! | [`compare`] | the claims that differ between two reports |
 //! | [`report`] | the reproduction as data; [`html`] and [`svg`] render it as a page |
 //! | [`simulate`] | a simulator run as a run of an experiment |
-//! | [`flatflash`], [`nvmm`], [`disk_cache`], [`ssd_buffer`], [`validation`] | the papers, and the simulator's own validation |
+//! | [`flatflash`], [`nvmm`], [`disk_cache`], [`ssd_buffer`], [`pmem`], [`validation`] | the papers, and the simulator's own validation |
 //!
 //! A claim that the simulation does not confirm is reported as such, with an explanation. No parameter
 //! is tuned to meet a claim.
@@ -39,6 +39,7 @@ pub mod flatflash;
 pub mod html;
 pub mod number;
 pub mod nvmm;
+pub mod pmem;
 pub mod reason;
 pub mod report;
 pub mod result_cache;
@@ -62,9 +63,9 @@ pub use runner::Progress;
 pub use simulation_run::{Metrics, SimulationRun};
 pub use ssd_buffer::TraceFile;
 
-/// Names of everything that can be reproduced: four papers, and `validation`, the checks of the simulator
+/// Names of everything that can be reproduced: five papers, and `validation`, the checks of the simulator
 /// itself.
-pub const PAPERS: [&str; 5] = ["nvmm", "flatflash", "disk-cache", "ssd-buffer", "validation"];
+pub const PAPERS: [&str; 6] = ["nvmm", "flatflash", "disk-cache", "ssd-buffer", "pmem", "validation"];
 
 /// Builds the paper called `name`, with its experiments sized by `settings`.
 ///
@@ -88,6 +89,7 @@ pub fn paper_on(name: &str, settings: &Settings, traces: &[TraceFile]) -> Result
         "nvmm" => nvmm::paper(settings),
         "flatflash" => flatflash::paper(settings),
         "disk-cache" => disk_cache::paper(settings),
+        "pmem" => pmem::paper(settings),
         "validation" => validation::paper(settings),
         _ => Err(ReproError::Unknown { what: "paper", name: name.into(), known: PAPERS.join(", ") }),
     }

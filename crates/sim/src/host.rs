@@ -130,6 +130,11 @@ pub trait Device {
     /// The maximum number of commands in the device at once.
     fn queue_limit(&self) -> u64;
 
+    /// Whether a flush concerns the range of its request alone. Otherwise requests are flushed without one.
+    fn flushes_ranges(&self) -> bool {
+        false
+    }
+
     /// Hints at the next command before it is sent, so that the device can prefetch entries of large
     /// tables into the processor's caches. Has no effect on the simulation.
     fn prefetch(&self, command: &Command) {
@@ -343,6 +348,8 @@ struct Host<'a, W> {
     workload: W,
     options: &'a HostOptions,
     capacity: u64,
+    /// Flushes keep the ranges of their requests.
+    flushes_ranges: bool,
     next: Option<Request>,
     exhausted: bool,
     /// Closed loop: threads that take their next request immediately, one entry for each request.
@@ -384,6 +391,7 @@ where
         workload,
         options,
         capacity: device.capacity().0,
+        flushes_ranges: device.flushes_ranges(),
         next: None,
         exhausted: false,
         ready: VecDeque::new(),
@@ -438,7 +446,7 @@ where
             return Ok(None);
         }
         self.issued += 1;
-        if request.op == Op::Flush {
+        if request.op == Op::Flush && !self.flushes_ranges {
             request.len = 0;
             request.offset = 0;
         }

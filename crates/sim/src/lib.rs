@@ -22,6 +22,7 @@
 //! | [`clients`] | database transactions, with one central log or one log for each client |
 //! | [`ssd`] | two drive models: elements that do one operation at a time (DiskSim), and channels of packages (MQSim) |
 //! | [`ssd_buffer`] | a drive behind a write buffer of DRAM and PCM (hybrid SSD cache) |
+//! | [`pmem`] | a server with persistent memory, tmpfs, or ext4 on a drive (NVMM application study) |
 //! | [`disk_cache`] | a server with a disk cache of DRAM and flash in front of a disk (flash disk cache) |
 //! | [`dram`] | all-DRAM memory |
 //! | [`nvmm`] | a DRAM cache over journaled flash (NVMM) |
@@ -52,6 +53,7 @@ mod error;
 pub mod flash;
 mod flash_array;
 pub mod flatflash;
+mod hard_disk;
 pub mod host;
 pub mod metrics;
 pub mod nested;
@@ -59,6 +61,7 @@ pub mod nvmm;
 pub mod paging;
 pub mod peers;
 pub mod plan;
+pub mod pmem;
 pub mod pool_model;
 pub mod processor;
 mod quantity;

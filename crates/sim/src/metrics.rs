@@ -48,6 +48,13 @@ impl Latencies {
         self.histogram.saturating_record(latency_ps / 100);
     }
 
+    /// Removes all latencies.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+        (self.count, self.sum_ps, self.squares) = (0, 0, 0.0);
+        (self.max_ps, self.min_ps) = (0, Time::MAX);
+    }
+
     /// Adds all latencies of another collection.
     ///
     /// # Errors

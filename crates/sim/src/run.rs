@@ -2,8 +2,8 @@
 
 use deepram_core::suggest::nearest;
 use deepram_media::{
-    DiskCacheServer, Dram, Hierarchy, MeasuredFile, MediaError, Nvmm, PresetKind, Registry, ResolvedPreset,
-    Software, Ssd, WriteBuffer,
+    DiskCacheServer, Dram, Hierarchy, MeasuredFile, MediaError, Nvmm, Platform, PresetKind, Registry,
+    ResolvedPreset, Software, Ssd, WriteBuffer,
 };
 use deepram_trace::{Item, ObjectPlacement, Request, TraceError, Workload};
 use serde::Serialize;
@@ -16,6 +16,7 @@ use crate::flatflash::{AccessMode, FlatOptions};
 use crate::host::HostOptions;
 use crate::nvmm::NvmmOptions;
 use crate::paging::PagingOptions;
+use crate::pmem::PmemOptions;
 use crate::pool_model::PoolModelOptions;
 use crate::processor::{ProcessorOptions, ThreadReferences};
 use crate::result::RunResult;
@@ -35,6 +36,8 @@ pub enum System {
     Ssd,
     /// A server with a disk cache of DRAM and flash in front of a hard disk (flash disk cache).
     DiskCache,
+    /// A server with persistent memory, tmpfs, or ext4 on a drive (NVMM application study).
+    Pmem,
     /// A solid-state drive behind a write buffer of DRAM and PCM (hybrid SSD cache).
     SsdBuffer,
     /// DRAM main memory, and a drive behind an operating system's paging (NVMM's comparison system).
@@ -55,12 +58,13 @@ pub enum System {
 
 impl System {
     /// All systems.
-    pub const ALL: [System; 10] = [
+    pub const ALL: [System; 11] = [
         System::Dram,
         System::Nvmm,
         System::Ssd,
         System::SsdBuffer,
         System::DiskCache,
+        System::Pmem,
         System::SsdPaging,
         System::Pool,
         System::FlatFlash,
@@ -77,6 +81,7 @@ impl System {
             System::Ssd => "ssd",
             System::SsdBuffer => "ssd-buffer",
             System::DiskCache => "disk-cache",
+            System::Pmem => "pmem",
             System::SsdPaging => "ssd-paging",
             System::Pool => "pool",
             System::FlatFlash => "flatflash",
@@ -97,6 +102,7 @@ impl System {
             | System::Ssd
             | System::SsdBuffer
             | System::DiskCache
+            | System::Pmem
             | System::SsdPaging
             | System::Pool => None,
         }
@@ -111,6 +117,7 @@ impl System {
             System::Ssd => "tlc",
             System::SsdBuffer => "hybrid-4-80",
             System::DiskCache => "flash-256m-1g",
+            System::Pmem => "nvmm-raw",
             System::SsdPaging => "paging-slc",
             System::Pool => "virtual-ssd",
             System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => "p3700",
@@ -125,6 +132,7 @@ impl System {
             System::Ssd | System::SsdPaging => PresetKind::Ssd,
             System::SsdBuffer => PresetKind::WriteBuffer,
             System::DiskCache => PresetKind::Server,
+            System::Pmem => PresetKind::Platform,
             System::Pool => PresetKind::File,
             System::FlatFlash | System::UnifiedMMap | System::TraditionalStack => PresetKind::Hierarchy,
         }
@@ -155,8 +163,8 @@ pub struct SystemConfig {
     /// The preset's name; the system's default preset if empty.
     pub preset: String,
     /// Overrides of the preset's figures, as `key=value`. For `ssd-paging`, `memory.key=value` overrides
-    /// its DRAM and `software.key=value` its operating system; for `ssd-buffer`, `drive.key=value`
-    /// overrides its drive; for `pool`, `pool.key=value` sets its options.
+    /// its DRAM and `software.key=value` its operating system; for `ssd-buffer` and `pmem`, `drive.key=value`
+    /// overrides the SSD; for `pool`, `pool.key=value` sets its options.
     pub overrides: Vec<String>,
     /// Options of a drive, for `ssd`, `ssd-buffer` and `ssd-paging`.
     pub ssd: SsdOptions,
@@ -172,7 +180,9 @@ pub struct SystemConfig {
     pub memory: String,
     /// The operating-system preset of `ssd-paging`.
     pub software: String,
-    /// The drive preset of `ssd-buffer`.
+    /// Options of `pmem`.
+    pub pmem: PmemOptions,
+    /// The SSD preset of `ssd-buffer` and `pmem`.
     pub drive: String,
 }
 
@@ -182,6 +192,8 @@ const MEMORY: &str = "ddr3-1600";
 const SOFTWARE: &str = "linux-slc";
 /// The default drive preset of `ssd-buffer`.
 const DRIVE: &str = "hybrid-buffer";
+/// The default SSD preset of `pmem`.
+const PMEM_DRIVE: &str = "sata-mlc";
 
 impl SystemConfig {
     /// The configuration of a system with its default preset and options.
@@ -198,7 +210,8 @@ impl SystemConfig {
             flat: FlatOptions::default(),
             memory: MEMORY.into(),
             software: SOFTWARE.into(),
-            drive: DRIVE.into(),
+            pmem: PmemOptions::default(),
+            drive: if system == System::Pmem { PMEM_DRIVE } else { DRIVE }.into(),
         }
     }
 
@@ -228,7 +241,9 @@ impl SystemConfig {
                 part(Target::Memory, format!("dram.{}", self.memory), &memory)?,
                 part(Target::Software, format!("software.{}", self.software), &software)?,
             ],
-            System::SsdBuffer => vec![part(Target::Drive, format!("ssd.{}", self.drive), &drive)?],
+            System::SsdBuffer | System::Pmem => {
+                vec![part(Target::Drive, format!("ssd.{}", self.drive), &drive)?]
+            }
             _ => Vec::new(),
         };
         Ok(Sheets { main, beside })
@@ -367,7 +382,8 @@ pub fn run_threads(
     let identity = serde_json::to_value(processor).map_err(unreadable)?;
     // The simulated processor has a cache of its own.
     let flat = FlatOptions { cpu_cache: false, ..config.flat.clone() };
-    let config = SystemConfig { flat, ..config.clone() };
+    let pmem = PmemOptions { cpu_cache: false, ..config.pmem.clone() };
+    let config = SystemConfig { flat, pmem, ..config.clone() };
     simulate(registry, &config, Threads(threads, processor), options, ("processor", identity))
 }
 
@@ -389,6 +405,7 @@ pub fn run_clients(
     if let (Some(_), Some(log)) = (access_mode, workload.log()) {
         config.flat.regions.push(log);
     }
+    config.pmem.log_start = workload.log().map(|log| log.start);
     let front = Clients::new(workload, access_mode == Some(AccessMode::Promote), clients)?;
     simulate(registry, &config, front, options, ("clients", identity))
 }
@@ -416,6 +433,10 @@ fn simulate<F: FrontEnd>(
             systems::ssd_buffer(&sheet.model::<WriteBuffer>()?, &drive, &config.drive_options(), front, seed)?
         }
         System::DiskCache => systems::disk_cache(&sheet.model::<DiskCacheServer>()?, front, seed)?,
+        System::Pmem => {
+            let drive = sheets.part(Target::Drive)?.model::<Ssd>()?;
+            systems::pmem(&sheet.model::<Platform>()?, &drive, &config.pmem, front, seed)?
+        }
         System::SsdPaging => {
             let dram = sheets.part(Target::Memory)?.model::<Dram>()?;
             let software = sheets.part(Target::Software)?.model::<Software>()?;
@@ -467,6 +488,7 @@ fn describe(
         System::Dram | System::DiskCache => {}
         System::Nvmm => option("options", serde_json::to_value(&config.nvmm))?,
         System::Ssd => option("options", serde_json::to_value(&config.ssd))?,
+        System::Pmem => option("options", serde_json::to_value(&config.pmem))?,
         System::SsdBuffer => option("drive_options", serde_json::to_value(config.drive_options()))?,
         System::SsdPaging => {
             option("options", serde_json::to_value(&config.paging))?;

@@ -57,7 +57,7 @@ pub(crate) enum Target {
     Memory,
     /// The operating-system preset of `ssd-paging`.
     Software,
-    /// The drive of `ssd-buffer`.
+    /// The SSD of `ssd-buffer` and `pmem`.
     Drive,
     /// The options of `pool`.
     Pool,
@@ -79,7 +79,7 @@ impl Target {
     fn of(system: System) -> &'static [Target] {
         match system {
             System::SsdPaging => &[Target::Preset, Target::Memory, Target::Software],
-            System::SsdBuffer => &[Target::Preset, Target::Drive],
+            System::SsdBuffer | System::Pmem => &[Target::Preset, Target::Drive],
             System::Pool => &[Target::Preset, Target::Pool],
             System::Dram
             | System::DiskCache
@@ -197,7 +197,7 @@ mod tests {
             let has_software = system == System::SsdPaging || system.access_mode().is_some();
             assert_eq!(keys.iter().any(|key| key == "software.entry"), has_software, "{system:?}");
             let has_drive = keys.iter().any(|key| key == "drive.nand.read");
-            assert_eq!(has_drive, system == System::SsdBuffer, "{system:?}");
+            assert_eq!(has_drive, matches!(system, System::SsdBuffer | System::Pmem), "{system:?}");
             assert_eq!(keys.iter().any(|key| key == "pool.first_store"), system == System::Pool);
         }
     }

@@ -2,8 +2,8 @@
 //! fills in the result: energy, hit ratios, flash operations, wear, cost.
 
 use deepram_media::{
-    AllocationPool, Cell, DiskCacheServer, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Price, Software,
-    Ssd, WriteBuffer, Year, lifetime_seconds,
+    AllocationPool, Cell, DiskCacheServer, Dram, Hierarchy, MeasuredFile, Nand, Nvmm, Picos, Platform, Price,
+    Software, Ssd, WriteBuffer, Year, lifetime_seconds,
 };
 use deepram_trace::Request;
 use serde::Serialize;
@@ -18,6 +18,7 @@ use crate::flatflash::{AccessMode, FlatMemory, FlatOptions};
 use crate::host::{Command, Device, HostOptions, drive};
 use crate::nvmm::{NvmmMemory, NvmmOptions};
 use crate::paging::PagedMemory;
+use crate::pmem::{PmemDevice, PmemOptions};
 use crate::pool_model::{PoolModel, PoolModelOptions};
 use crate::processor::{ProcessorOptions, ThreadReferences, execute_with_faults};
 use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
@@ -183,6 +184,28 @@ pub(crate) fn disk_cache<F: FrontEnd>(
         flash(&mut result, nand, server.flash.0, &counts, time, (&erased, retired));
     }
     result.cost = cost(dram.price, dram.price_year, dram.total_capacity().0);
+    Ok(result)
+}
+
+/// A server with persistent memory, tmpfs, or ext4 on a drive.
+pub(crate) fn pmem<F: FrontEnd>(
+    platform: &Platform,
+    ssd: &Ssd,
+    options: &PmemOptions,
+    front: F,
+    seed: u64,
+) -> Result<RunResult, SimError> {
+    let mut device = PmemDevice::new(platform, ssd, options, seed)?;
+    let FrontEndRun { mut result, time, .. } = front.run_on(&mut device, no_faults)?;
+    let did = device.pmem_counts();
+    result.hit_ratios.push(HitRatio::new(
+        "cpu cache",
+        did.lines - did.nt_lines - did.missing_lines,
+        did.lines - did.nt_lines,
+    ));
+    result.hit_ratios.push(HitRatio::new("page cache", did.page_hits, did.page_lookups));
+    counters(&mut result, &did)?;
+    counters(&mut result, &device.report(time))?;
     Ok(result)
 }
 

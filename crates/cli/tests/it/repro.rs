@@ -10,7 +10,7 @@ use crate::common::{deepram, folder};
 fn every_paper_and_all_of_them_can_be_named_and_a_part_belongs_to_one() {
     let folder = folder();
     let help = deepram(folder.path(), &["repro", "--help"]);
-    assert!(help.out.contains("nvmm, flatflash, disk-cache, ssd-buffer, validation, all"), "{help:?}");
+    assert!(help.out.contains("nvmm, flatflash, disk-cache, ssd-buffer, pmem, validation, all"), "{help:?}");
     let part = deepram(folder.path(), &["repro", "all", "--only", "gups"]);
     assert!(part.status == 2 && part.err.contains("give the paper"), "{part:?}");
     let former = deepram(folder.path(), &["repro", "ground"]);

@@ -76,3 +76,23 @@ fn an_array_of_the_hybrid_cache_has_the_figures_of_table_v() {
     let dram: Array = registry.get("hybrid-42-dram").unwrap();
     assert_eq!((dram.endurance, dram.leakage.0), (None, 0.115882));
 }
+
+#[test]
+fn the_platforms_of_the_persistent_memory_study_have_the_figures_of_table_iv() {
+    let registry = builtin();
+    let default = (LineFlush::Clflush, FlushedLines::Every);
+    for (name, latency_ns, throttle, barrier_us, flush) in [
+        ("pdram", 150, 1.0, 0, default),
+        ("pm-lat", 300, 1.0, 0, default),
+        ("pm-bw", 300, 0.125, 0, default),
+        ("nvmm-raw", 300, 0.125, 1, default),
+        ("nvmm-wof", 300, 0.125, 1, (LineFlush::Wof, FlushedLines::Every)),
+        ("nvmm-opt", 300, 0.125, 1, (LineFlush::Wof, FlushedLines::Selective)),
+    ] {
+        let platform: Platform = registry.get(&format!("platform.{name}")).unwrap();
+        let figures = (platform.read_latency, platform.throttle.0, platform.barrier);
+        assert_eq!(figures, (Picos::from_ns(latency_ns), throttle, Picos::from_us(barrier_us)), "{name}");
+        assert_eq!((platform.flush, platform.flushed), flush, "{name}");
+        assert_eq!(platform.store, DataStore::Pmfs);
+    }
+}

@@ -86,6 +86,20 @@ fn every_experiment_of_the_disk_cache_gives_its_claims_their_figures() {
 }
 
 #[test]
+fn every_experiment_of_the_persistent_memory_study_gives_its_claims_their_figures() {
+    let out = tempfile::tempdir().unwrap();
+    let paper = paper("pmem", &QUICK).unwrap();
+    // The study is left to `deepram repro pmem --quick`.
+    let only: Vec<String> = paper.experiments.iter().map(|experiment| experiment.id.clone()).collect();
+    let options = Options { out: out.path().into(), only, jobs: 2 };
+    let report = reproduce(&paper, &QUICK, &options, &|_| {}).unwrap();
+    for row in &report.rows {
+        assert_ne!(row.verdict, Verdict::Unavailable, "{}", row.id);
+    }
+    assert!(report.write(out.path()).is_ok());
+}
+
+#[test]
 fn the_validation_runs_from_end_to_end_and_then_not_again() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { out: out.path().into(), only: Vec::new(), jobs: 2 };

@@ -23,7 +23,6 @@
 mod configure;
 mod counts;
 mod flash_jobs;
-mod hard_disk;
 mod requests;
 mod steps;
 mod wearing_flash;
@@ -39,6 +38,7 @@ use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::flash_array::{ChannelEvent, Notice};
+use crate::hard_disk::{DiskTotals, HardDisk};
 use crate::host::{Command, Context, Device, Slot};
 use crate::slab::Slab;
 use crate::ssd::serial::checked_u32;
@@ -47,7 +47,6 @@ pub use counts::{CacheCounts, CacheReport};
 pub use wearing_flash::WearingFlash;
 
 use flash_jobs::FlashJobs;
-use hard_disk::{DiskTotals, HardDisk};
 use requests::{Fetch, HostRequest, WriteBacks};
 
 /// The commands that a server accepts at once.

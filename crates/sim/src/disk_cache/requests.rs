@@ -7,9 +7,9 @@ use deepram_media::Picos;
 use deepram_trace::Op;
 
 use super::flash_jobs::JobPurpose;
-use super::hard_disk::DiskUser;
 use super::{CacheEvent, DiskCacheDevice};
 use crate::engine::Time;
+use crate::hard_disk::DiskUser;
 use crate::host::{Command, Context, Event, Slot};
 
 /// A request of the host.
@@ -284,7 +284,7 @@ impl DiskCacheDevice {
 
     /// Handles the end of a disk request.
     pub(super) fn end_disk(&mut self, context: &mut Context<CacheEvent>) {
-        if let Some(DiskUser::Fetch(number)) = self.disk.end(self.now)
+        if let Some(DiskUser::WaitedFor(number)) = self.disk.end(self.now)
             && let Some(Fetch { slot, page, fill }) = self.fetches.take(number)
         {
             let end = self.access_dram(page, self.page, true);

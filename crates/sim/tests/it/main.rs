@@ -16,6 +16,7 @@ mod pager;
 mod paging;
 mod peers;
 mod plan;
+mod pmem;
 mod presets;
 mod processor;
 mod queueing;

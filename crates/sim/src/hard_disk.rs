@@ -1,4 +1,4 @@
-//! The hard disk: one request at a time, those that are waited for first.
+//! The hard disk of `disk-cache` and `pmem`: one request at a time, those that are waited for first.
 //!
 //! A request at the end of the last one needs no seek. Writes of neighbouring pages that wait one behind
 //! the other are one request.
@@ -11,9 +11,9 @@ use crate::engine::Time;
 
 /// The user of a disk request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DiskUser {
-    /// A read that a request waits for, by its number.
-    Fetch(u32),
+pub(crate) enum DiskUser {
+    /// A request that somebody waits for, by its number.
+    WaitedFor(u32),
     /// A write in the background.
     Flush,
 }
@@ -28,20 +28,20 @@ struct DiskRequest {
 
 /// Times and requests of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct DiskTotals {
-    pub(super) reads: u64,
-    pub(super) writes: u64,
-    pub(super) pages_written: u64,
-    pub(super) sequential: u64,
-    pub(super) spin_ups: u64,
+pub(crate) struct DiskTotals {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) pages_written: u64,
+    pub(crate) sequential: u64,
+    pub(crate) spin_ups: u64,
     /// Time of seeks, of transfers, and of standing still.
-    pub(super) seeking: Time,
-    pub(super) moving: Time,
-    pub(super) standing: Time,
+    pub(crate) seeking: Time,
+    pub(crate) moving: Time,
+    pub(crate) standing: Time,
 }
 
 impl DiskTotals {
-    pub(super) fn since(&self, base: &Self) -> Self {
+    pub(crate) fn since(&self, base: &Self) -> Self {
         Self {
             reads: self.reads - base.reads,
             writes: self.writes - base.writes,
@@ -56,7 +56,7 @@ impl DiskTotals {
 }
 
 /// A disk in time.
-pub(super) struct HardDisk {
+pub(crate) struct HardDisk {
     disk: Disk,
     page: u64,
     /// Idle time after which it stops, and the time to start it again.
@@ -71,7 +71,7 @@ pub(super) struct HardDisk {
 }
 
 impl HardDisk {
-    pub(super) fn new(disk: &Disk, page: u64, standby: Option<(Picos, Picos)>) -> Self {
+    pub(crate) fn new(disk: &Disk, page: u64, standby: Option<(Picos, Picos)>) -> Self {
         Self {
             disk: disk.clone(),
             page,
@@ -85,12 +85,17 @@ impl HardDisk {
         }
     }
 
-    pub(super) fn fetch(&mut self, page: u32, user: u32) {
-        let user = DiskUser::Fetch(user);
-        self.waited_for.push_back(DiskRequest { first: page.into(), pages: 1, write: false, user });
+    pub(crate) fn fetch(&mut self, page: u32, user: u32) {
+        self.request(page.into(), 1, false, user);
     }
 
-    pub(super) fn write(&mut self, page: u32) {
+    /// Queues a request of whole pages, for which `user` waits.
+    pub(crate) fn request(&mut self, first: u64, pages: u64, write: bool, user: u32) {
+        self.totals.pages_written += if write { pages } else { 0 };
+        self.waited_for.push_back(DiskRequest { first, pages, write, user: DiskUser::WaitedFor(user) });
+    }
+
+    pub(crate) fn write(&mut self, page: u32) {
         let first = u64::from(page);
         self.totals.pages_written += 1;
         if let Some(last) = self.background.back_mut()
@@ -103,7 +108,7 @@ impl HardDisk {
     }
 
     /// Starts the next request if the disk is free. Returns its end.
-    pub(super) fn start(&mut self, now: Time) -> Option<Time> {
+    pub(crate) fn start(&mut self, now: Time) -> Option<Time> {
         if self.active.is_some() {
             return None;
         }
@@ -134,23 +139,23 @@ impl HardDisk {
     }
 
     /// Ends the active request. Returns its user.
-    pub(super) fn end(&mut self, now: Time) -> Option<DiskUser> {
+    pub(crate) fn end(&mut self, now: Time) -> Option<DiskUser> {
         self.idle_since = now;
         self.active.take().map(|request| request.user)
     }
 
     /// True if nothing waits or is under way.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.active.is_none() && self.waited_for.is_empty() && self.background.is_empty()
     }
 
     /// Requests and times since the start.
-    pub(super) fn totals(&self) -> DiskTotals {
+    pub(crate) fn totals(&self) -> DiskTotals {
         self.totals
     }
 
     /// Energy of accesses, and of idle and standby time, over `time`, picojoules.
-    pub(super) fn energy_pj(&self, did: &DiskTotals, time: Picos) -> (f64, f64) {
+    pub(crate) fn energy_pj(&self, did: &DiskTotals, time: Picos) -> (f64, f64) {
         let access = power_energy(self.disk.seek, Picos(did.seeking))
             + power_energy(self.disk.operating, Picos(did.moving));
         let idle = time.0.saturating_sub(did.seeking + did.moving + did.standing);
