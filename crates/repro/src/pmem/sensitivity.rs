@@ -96,7 +96,7 @@ impl Assumptions {
             mongo_threads: 1,
             cache_threads: 4,
             clients: None,
-            keys: settings.pick(1_000_000, 100_000),
+            keys: settings.pick(1_000_000, 200_000),
         }
     }
 
