@@ -12,8 +12,9 @@ pub(super) fn codes(files: &Files) -> Option<Section<'_>> {
     let is_peer = |row: &&Value| text(row, "kernel") == "bchlib";
     let source = newest(files, "ecc", |results| list(&results["rows"]).iter().any(|row| is_peer(&row)))?;
     let all = list(&source.1.results["rows"]);
+    let shown = |row: &&Value| [512, 4096].iter().any(|size| row["data_bytes"] == *size) && row["t"] != 1;
     let mut rows = Vec::new();
-    for peer in all.iter().filter(is_peer).filter(|row| row["t"].as_u64().is_some_and(|t| t >= 4)) {
+    for peer in all.iter().filter(is_peer).filter(shown) {
         let same = |row: &&Value| row["data_bytes"] == peer["data_bytes"] && row["t"] == peer["t"];
         for (figure, name) in [
             ("encode", "encode"),
@@ -50,7 +51,8 @@ pub(super) fn codes(files: &Files) -> Option<Section<'_>> {
     Some(Section {
         title: "Error-correcting codes",
         about: "`deepram bench ecc --peer`: BCH codes of flash pages, the fastest kernel of the processor, beside bchlib, which \
-                wraps the code of the Linux kernel; bytes of data, one core.",
+                wraps the code of the Linux kernel; bytes of data, one core. The result file also has \
+                1 KiB, 2 KiB and t = 1.",
         rows,
         chart: None,
         sources: vec![source],
@@ -137,9 +139,10 @@ pub(super) fn memory_flushes(files: &Files) -> Option<Section<'_>> {
         sources.push(source);
     }
     if let Some(source) = newest(files, "msync", |_| true) {
-        for curve in list(&source.1.results["curves"]).iter().filter(|curve| text(curve, "byte") == "same") {
+        let shown = |curve: &&Value| text(curve, "byte") == "same" && text(curve, "selective") != "off";
+        for curve in list(&source.1.results["curves"]).iter().filter(shown) {
             let selective = text(curve, "selective");
-            let gain = number(curve, "gain_at_100_mb").filter(|_| selective != "off");
+            let gain = number(curve, "gain_at_100_mb");
             rows.push(Row {
                 name: format!("msync of one byte, `{}`, selective {selective}", text(curve, "method")),
                 goal: find("msync-flat").filter(|_| selective == "list"),
