@@ -12,6 +12,12 @@ const DISK_BOUND: Reason = Reason::CannotBeHad(
      that the disk is busy nearly all the time in each server, whatever hits before it.",
 );
 
+/// The reason of the misses of the divided flash.
+const DATABASE: Reason = Reason::CannotBeHad(
+    "The accesses of dbt2. How many reads hit pages that were written lately is not published, and decides whether a write \
+     region of a fixed size holds too much or too little.",
+);
+
 /// A ratio of a server with flash to one without.
 const fn measured(
     id: &'static str,
@@ -56,7 +62,8 @@ pub fn claims() -> Vec<Claim> {
             &["split.miss_percent", "unified.miss_percent"],
         )
         .synthetic()
-        .noted("384 MiB of flash, a tenth of it for writes, reads and writes together."),
+        .noted("384 MiB of flash, a tenth of it for writes, reads and writes together.")
+        .because(DATABASE),
         trend(
             "regions-reclamations",
             "regions",

@@ -1,6 +1,7 @@
 //! Claims about the buffers: Table V, Figures 11 to 13, and fixed hotness thresholds.
 
 use crate::claim::{Claim, Class, Expected, Tolerance, magnitude, trend};
+use crate::reason::{Ends, Reason};
 
 const ENERGY: &str = "section VI-C, Figure 11";
 const LIFETIME: &str = "section VI-C, Figure 12";
@@ -75,6 +76,23 @@ const WORST: &str = "TS and TP; the collection of traces with the largest value.
 const BEST: &str = "TS and TP; the collection of traces with the smallest response time.";
 const GAIN: &str = "The tolerance is 20 % of the gain. TS and TP; the buffer and collection with the largest gain over \
                     42 MB of DRAM, since the introduction says \"up to\".";
+
+const COOLNESS: Reason = Reason::LeftOpen {
+    choice: "how Algorithm 3 moves the coolness threshold",
+    ends: Ends::Parameter("flat.coolness"),
+};
+const FULL: Reason = Reason::LeftOpen {
+    choice: "whether the buffer is full of pages when the run begins",
+    ends: Ends::Parameter("warm"),
+};
+const DESTAGE: Reason = Reason::LeftOpen {
+    choice: "whether a write waits until its victim is on flash",
+    ends: Ends::Parameter("buffer.destage"),
+};
+const RECORDINGS: Reason = Reason::CannotBeHad(
+    "The recordings. Our stand-ins have the published shares of locality and the published hit ratios. After how many other \
+     writes a page is written again is not published, and decides what a buffer keeps and when a threshold moves.",
+);
 
 /// The claims.
 pub(super) const CLAIMS: &[Claim] = &[
@@ -162,7 +180,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         "The same of 3-18 with linear tags",
         ("up to 64 %", 64.0),
         &["saving.3-18.linear.max_percent"],
-    ),
+    )
+    .because(COOLNESS),
     saving_linear(
         "energy-12-72-linear",
         "The same of 12-72 with linear tags",
@@ -213,7 +232,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         &["gain.1e7.over_42.best_percent"],
     )
     .unit("%")
-    .noted(GAIN),
+    .noted(GAIN)
+    .because(FULL),
     measured(
         "lifetime-high",
         "lifetime",
@@ -223,7 +243,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         &["gain.1e8.over_42.best_percent"],
     )
     .unit("%")
-    .noted(GAIN),
+    .noted(GAIN)
+    .because(FULL),
     measured(
         "wear-match",
         "lifetime",
@@ -276,7 +297,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         ("competitive in all scenarios", Expected::AtLeast(0.8)),
         &["lifetime.4-80.least"],
     )
-    .noted("We read \"competitive\" as within 20 %."),
+    .noted("We read \"competitive\" as within 20 %.")
+    .because(RECORDINGS),
     order(
         "lifetime-small",
         "lifetime",
@@ -294,7 +316,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         ("very close", Expected::Value(1.0)),
         &["response.1e7.12-72.farthest"],
     )
-    .noted("TS and TP, three collections of traces."),
+    .noted("TS and TP, three collections of traces.")
+    .because(COOLNESS),
     measured(
         "response-low-4-80",
         "response",
@@ -304,7 +327,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         &["penalty.1e7.4-80.worst_percent"],
     )
     .unit("%")
-    .noted(WORST),
+    .noted(WORST)
+    .because(COOLNESS),
     order(
         "response-low-2-40",
         "response",
@@ -334,7 +358,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         &["gain.1e8.12-72.best_percent"],
     )
     .unit("%")
-    .noted(BEST),
+    .noted(BEST)
+    .because(DESTAGE),
     measured(
         "response-high-4-80",
         "response",
@@ -344,7 +369,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         &["gain.1e8.4-80.best_percent"],
     )
     .unit("%")
-    .noted(BEST),
+    .noted(BEST)
+    .because(DESTAGE),
     measured(
         "response-high-2-40",
         "response",
@@ -354,7 +380,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         &["penalty.1e8.2-40.worst_percent"],
     )
     .unit("%")
-    .noted(WORST),
+    .noted(WORST)
+    .because(COOLNESS),
     measured(
         "response-high-6-36",
         "response",
@@ -364,7 +391,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         &["penalty.1e8.6-36.worst_percent"],
     )
     .unit("%")
-    .noted(WORST),
+    .noted(WORST)
+    .because(COOLNESS),
     order(
         "levels-faster",
         "response",
@@ -391,7 +419,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         ("less than 1 %", Expected::AtMost(1.0)),
         &["over_best.ts.mean_percent"],
     )
-    .unit("%"),
+    .unit("%")
+    .because(RECORDINGS),
     measured(
         "adaptive-tp",
         "hotness",
@@ -400,7 +429,8 @@ pub(super) const CLAIMS: &[Claim] = &[
         ("less than 1 %", Expected::AtMost(1.0)),
         &["over_best.tp.mean_percent"],
     )
-    .unit("%"),
+    .unit("%")
+    .because(RECORDINGS),
     measured(
         "uncontrolled-ts",
         "hotness",
@@ -411,7 +441,8 @@ pub(super) const CLAIMS: &[Claim] = &[
     )
     .held_to(Class::Magnitude, Tolerance::Absolute(1.0))
     .unit("%")
-    .noted("The tolerance is a percentage point: 20 % of 2 % would be less than the digits given."),
+    .noted("The tolerance is a percentage point: 20 % of 2 % would be less than the digits given.")
+    .because(RECORDINGS),
     measured(
         "uncontrolled-tp",
         "hotness",
@@ -422,5 +453,6 @@ pub(super) const CLAIMS: &[Claim] = &[
     )
     .held_to(Class::Magnitude, Tolerance::Absolute(1.0))
     .unit("%")
-    .noted("The tolerance is a percentage point: 20 % of 1 % would be less than the digits given."),
+    .noted("The tolerance is a percentage point: 20 % of 1 % would be less than the digits given.")
+    .because(RECORDINGS),
 ];
