@@ -128,7 +128,7 @@ fn bandwidth_of_six_optane_modules_by_access_size_is_within_a_tenth_of_the_measu
         return;
     };
     let p = optane();
-    assert_eq!(rows.len(), 26);
+    assert_eq!(rows.len(), 27);
     for (size, cells) in rows {
         let bytes = Bytes(size.parse().unwrap());
         close(p.read_bandwidth(bytes).0 / 1e9, cells[0], &format!("read {size}"));
