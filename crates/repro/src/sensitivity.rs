@@ -6,14 +6,16 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use deepram_core::units::{Bytes, Picos};
+use deepram_media::Registry;
 use deepram_sim::SimError;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Verdict};
 use crate::error::ReproError;
-use crate::experiment::{Experiment, Outcome};
+use crate::experiment::{Experiment, Outcome, Settings};
 use crate::report::SENSITIVITY;
 use crate::result_cache::ResultsByDigest;
 use crate::simulation_run::{Metrics, SimulationRun};
@@ -117,14 +119,12 @@ pub(crate) struct ChangedEnd {
 
 /// For tests: the names of all runs of the base, and the ends of all ranges that are not the base value.
 #[cfg(test)]
-pub(crate) fn changed_ends<'a>(
-    rows: impl IntoIterator<Item = &'a ParameterRow>,
-    build: &Build<'_>,
-) -> (Vec<String>, Vec<ChangedEnd>) {
-    let runs = |change| build(change).unwrap().runs;
+pub(crate) fn changed_ends<S: Study>() -> (Vec<String>, Vec<ChangedEnd>) {
+    let (settings, registry) = quick();
+    let runs = |change| experiment::<S>(change, &settings, &registry).unwrap().runs;
     let base = runs(None);
     let mut ends = Vec::new();
-    for &[key, _, low, middle, high, _] in rows {
+    for &[key, _, low, middle, high, _] in S::PARAMETERS {
         for value in [low, high].into_iter().filter(|value| *value != middle) {
             let text = format!("{key}={value}");
             let now = runs(Some(ParameterChange { key, value }));
@@ -137,17 +137,92 @@ pub(crate) fn changed_ends<'a>(
     (base.into_iter().map(|run| run.name).collect(), ends)
 }
 
+/// For tests: settings of quick runs, and the built-in figures.
+#[cfg(test)]
+fn quick() -> (Settings, Arc<Registry>) {
+    (Settings { quick: true, seed: 1 }, Arc::new(Registry::builtin().unwrap()))
+}
+
+/// For tests: every end of a range changes runs, and only those of the part that begins its key; `all` changes runs of any
+/// part. `part` tells the part of a run by its name.
+#[cfg(test)]
+pub(crate) fn check_parts<S: Study>(part: impl Fn(&str) -> &'static str) {
+    for ChangedEnd { key, text, changed } in changed_ends::<S>().1 {
+        let changed: Vec<&str> = changed.iter().map(|name| part(name)).collect();
+        assert!(!changed.is_empty(), "{text}");
+        let of = key.split_once('.').unwrap().0;
+        assert!(of == "all" || changed.iter().all(|part| *part == of), "{text}: {changed:?}");
+    }
+}
+
+/// For tests: each of these keys and values is an error of the study, when it is applied or when runs are made from it.
+#[cfg(test)]
+pub(crate) fn check_refused<S: Study>(changes: &[(&str, &str)]) {
+    let (settings, registry) = quick();
+    for &(key, value) in changes {
+        let change = Some(ParameterChange { key, value });
+        assert!(experiment::<S>(change, &settings, &registry).is_err(), "{key}={value}");
+    }
+}
+
 /// Builds the study's experiment, with one parameter changed or with base values.
 pub(crate) type Build<'a> = dyn Fn(Option<ParameterChange<'_>>) -> Result<Experiment, ReproError> + 'a;
 
+/// All settings that a study, or a part of one, can change.
+pub(crate) trait Study: Sized {
+    /// Metric and title of each headline.
+    const HEADLINES: &'static [(&'static str, &'static str)];
+    /// The parameters.
+    const PARAMETERS: &'static [ParameterRow];
+
+    /// The base values.
+    fn base(settings: &Settings) -> Self;
+
+    /// Applies a change.
+    ///
+    /// # Errors
+    /// The study has no such parameter, or the parameter does not take this value.
+    fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError>;
+
+    /// The experiment with these settings.
+    ///
+    /// # Errors
+    /// A configuration cannot be resolved.
+    fn experiment(self, settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError>;
+}
+
+/// The experiment of a study, with `change` applied.
+///
+/// # Errors
+/// Those of [`Study::apply`] and [`Study::experiment`].
+pub(crate) fn experiment<S: Study>(
+    change: Option<ParameterChange<'_>>,
+    settings: &Settings,
+    registry: &Arc<Registry>,
+) -> Result<Experiment, ReproError> {
+    let mut study = S::base(settings);
+    if let Some(change) = change {
+        study.apply(change)?;
+    }
+    study.experiment(settings, registry)
+}
+
 /// A part of a study: an experiment with its own headlines and parameters.
 pub(crate) struct StudyPart<'a> {
-    /// Metric and title of each headline.
-    pub(crate) headlines: &'a [(&'a str, &'a str)],
-    /// The parameters.
-    pub(crate) parameters: &'a [ParameterRow],
-    /// Builds the part's experiment.
-    pub(crate) build: &'a Build<'a>,
+    headlines: &'a [(&'a str, &'a str)],
+    parameters: &'a [ParameterRow],
+    build: Box<Build<'a>>,
+}
+
+impl<'a> StudyPart<'a> {
+    /// The part with these settings.
+    pub(crate) fn of<S: Study>(settings: &'a Settings, registry: &'a Arc<Registry>) -> Self {
+        Self {
+            headlines: S::HEADLINES,
+            parameters: S::PARAMETERS,
+            build: Box::new(|change| experiment::<S>(change, settings, registry)),
+        }
+    }
 }
 
 /// A sensitivity study of one experiment.
@@ -168,6 +243,14 @@ impl fmt::Debug for Sensitivity {
 }
 
 impl Sensitivity {
+    /// Creates the study of these settings.
+    ///
+    /// # Errors
+    /// Those of [`Study::apply`] and [`Study::experiment`].
+    pub(crate) fn of<S: Study>(settings: &Settings, registry: &Arc<Registry>) -> Result<Self, ReproError> {
+        Self::of_parts(&[StudyPart::of::<S>(settings, registry)])
+    }
+
     /// Creates a study from parts. A change is passed to the part that has its parameter, unless it is the base value;
     /// the other parts are built without a change. The runs of the parts must have different names.
     ///
@@ -404,8 +487,16 @@ mod tests {
             }
         };
         let study = Sensitivity::of_parts(&[
-            StudyPart { headlines: &[], parameters: &[["a", "", "1", "2", "3", ""]], build: &build("one") },
-            StudyPart { headlines: &[], parameters: &[["b", "", "4", "4", "5", ""]], build: &build("two") },
+            StudyPart {
+                headlines: &[],
+                parameters: &[["a", "", "1", "2", "3", ""]],
+                build: Box::new(build("one")),
+            },
+            StudyPart {
+                headlines: &[],
+                parameters: &[["b", "", "4", "4", "5", ""]],
+                build: Box::new(build("two")),
+            },
         ])
         .unwrap();
         let values = |experiment: &Experiment| -> Vec<String> {

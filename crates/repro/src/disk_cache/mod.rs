@@ -35,6 +35,7 @@ use deepram_media::{DiskCacheServer, Registry};
 
 use crate::error::ReproError;
 use crate::experiment::{Paper, Settings};
+use crate::sensitivity::Sensitivity;
 
 /// The preset of the paper's server.
 const SERVER: &str = "flash-256m-1g";
@@ -69,6 +70,6 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
             lifetime::experiment(settings, &registry)?,
             deviation::experiment(settings, &registry)?,
         ],
-        sensitivity: Some(sensitivity::study(settings, &registry)?),
+        sensitivity: Some(Sensitivity::of::<sensitivity::Assumptions>(settings, &registry)?),
     })
 }

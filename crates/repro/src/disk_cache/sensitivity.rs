@@ -15,7 +15,7 @@ use super::regions::{self, RegionsStudy};
 use super::server::{self, PowerStudy};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, StudyPart, parameters};
+use crate::sensitivity::{ParameterChange, ParameterRow, Study, parameters};
 
 const PARAMETERS: &[ParameterRow] = parameters! {
     "life.page_deviation": "0", "10", "20"; "deviation of the endurance of pages, percent"; "the ends of Figure 5";
@@ -61,7 +61,7 @@ const PARAMETERS: &[ParameterRow] = parameters! {
 };
 
 /// Metric and title of each value in the study's chart.
-const HEADLINES: [(&str, &str); 8] = [
+const HEADLINES: &[(&str, &str)] = &[
     ("ratio.mean", "Lifetime over a code of one bit"),
     ("years.longest", "Years of the best workload"),
     ("unified.miss_percent", "Misses, one region"),
@@ -74,7 +74,7 @@ const HEADLINES: [(&str, &str); 8] = [
 
 /// All settings that the study can change.
 #[derive(Debug, Clone)]
-struct Assumptions {
+pub(super) struct Assumptions {
     settings: Settings,
     life: LifetimeStudy,
     deviation: u32,
@@ -84,27 +84,11 @@ struct Assumptions {
     server: PowerStudy,
 }
 
-/// Builds the study.
-pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let build = |change: Option<ParameterChange<'_>>| experiment(change, settings, registry);
-    Sensitivity::of_parts(&[StudyPart { headlines: &HEADLINES, parameters: PARAMETERS, build: &build }])
-}
+impl Study for Assumptions {
+    const HEADLINES: &'static [(&'static str, &'static str)] = HEADLINES;
+    const PARAMETERS: &'static [ParameterRow] = PARAMETERS;
 
-/// The study's experiment, with `change` applied.
-fn experiment(
-    change: Option<ParameterChange<'_>>,
-    settings: &Settings,
-    registry: &Arc<Registry>,
-) -> Result<Experiment, ReproError> {
-    let mut assumptions = Assumptions::new(settings);
-    if let Some(change) = change {
-        assumptions.apply(change)?;
-    }
-    assumptions.experiment(registry)
-}
-
-impl Assumptions {
-    fn new(settings: &Settings) -> Self {
+    fn base(settings: &Settings) -> Self {
         let mut life = LifetimeStudy::new(settings);
         // Uniform accesses, and few hot pages.
         (life.workloads, life.controllers) = (vec![0, 2], 2);
@@ -122,12 +106,12 @@ impl Assumptions {
         Self { settings: *settings, life, deviation: 10, regions, database, server }
     }
 
-    fn experiment(self, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
-        let Self { settings, life, deviation, mut regions, database: (theta, read), server } = self;
+    fn experiment(self, settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+        let Self { life, deviation, mut regions, database: (theta, read), server, .. } = self;
         regions.workload = format!("zipf:theta={theta},span=256MiB,read={read},size=8KiB");
-        let mut runs = life.runs(&settings, registry, deviation, "")?;
-        runs.extend(regions.runs(&settings, registry)?);
-        runs.extend(server.runs(&settings, registry)?);
+        let mut runs = life.runs(settings, registry, deviation, "")?;
+        runs.extend(regions.runs(settings, registry)?);
+        runs.extend(server.runs(settings, registry)?);
         Ok(Experiment::new("sensitivity", "Sensitivity", "", runs, move |finished| {
             let mut outcome = Outcome::default();
             life.metrics(finished, &mut outcome)?;
@@ -137,7 +121,6 @@ impl Assumptions {
         }))
     }
 
-    /// Applies a change.
     fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError> {
         let ParameterChange { key, value } = change;
         let (life, regions, server) = (&mut self.life, &mut self.regions, &mut self.server);
@@ -176,36 +159,24 @@ impl Assumptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sensitivity::{ChangedEnd, changed_ends};
+    use crate::sensitivity::{check_parts, check_refused};
 
     #[test]
     fn every_end_of_a_range_changes_runs_of_its_part_and_no_others() {
-        let settings = Settings { quick: true, seed: 1 };
-        let registry = Arc::new(Registry::builtin().unwrap());
-        let part = |name: &String| match name.as_str() {
+        check_parts::<Assumptions>(|name| match name {
             name if name.ends_with(".384") => "regions",
             name if name.starts_with("oltp") || name.starts_with("web") => "server",
             _ => "life",
-        };
-        let (_, ends) = changed_ends(PARAMETERS, &|change| experiment(change, &settings, &registry));
-        for ChangedEnd { key, text, changed } in ends {
-            let changed: Vec<&str> = changed.iter().map(part).collect();
-            assert!(!changed.is_empty(), "{text}");
-            let of = key.split_once('.').unwrap().0;
-            assert!(of == "all" || changed.iter().all(|part| *part == of), "{text}: {changed:?}");
-        }
+        });
     }
 
     #[test]
     fn an_unknown_parameter_or_value_is_an_error() {
-        let settings = Settings { quick: true, seed: 1 };
-        let registry = Arc::new(Registry::builtin().unwrap());
-        for (key, value) in
-            [("nothing", "1"), ("server.clients", "few"), ("other.key", "1"), ("life.nothing", "1")]
-        {
-            let mut assumptions = Assumptions::new(&settings);
-            let applied = assumptions.apply(ParameterChange { key, value });
-            assert!(applied.and_then(|()| assumptions.experiment(&registry)).is_err(), "{key}={value}");
-        }
+        check_refused::<Assumptions>(&[
+            ("nothing", "1"),
+            ("server.clients", "few"),
+            ("other.key", "1"),
+            ("life.nothing", "1"),
+        ]);
     }
 }

@@ -76,15 +76,7 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
 /// The sensitivity study: the programs' runs and the two case studies of persistence.
 fn sensitivity_study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
     Sensitivity::of_parts(&[
-        StudyPart {
-            headlines: &sensitivity::HEADLINES,
-            parameters: sensitivity::PARAMETERS,
-            build: &|change| sensitivity::experiment(change, settings, registry),
-        },
-        StudyPart {
-            headlines: &persistence_sensitivity::HEADLINES,
-            parameters: persistence_sensitivity::PARAMETERS,
-            build: &|change| persistence_sensitivity::experiment(change, settings, registry),
-        },
+        StudyPart::of::<sensitivity::Assumptions>(settings, registry),
+        StudyPart::of::<persistence_sensitivity::Assumptions>(settings, registry),
     ])
 }

@@ -8,11 +8,10 @@ use deepram_media::Registry;
 use super::{database, filesystem};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{ParameterChange, ParameterRow, parameters};
-use crate::simulation_run::SimulationRun;
+use crate::sensitivity::{ParameterChange, ParameterRow, Study, parameters};
 
 /// The parameters. Keys with `fs.` apply to file systems alone, with `db.` to databases alone.
-pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
+const PARAMETERS: &[ParameterRow] = parameters! {
     "page_writes": "1", "1", "32"; "concurrent page writes of a request";
         "Linux submits the blocks of a journal transaction together";
     "page_write": "16us", "20us", "20us"; "latency of a durable page write";
@@ -39,7 +38,7 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
     "db.threshold": "1", "7", "7"; "maximum promotion threshold, accesses"; "promote at the second access";
 };
 
-pub(super) const HEADLINES: [(&str, &str); 8] = [
+const HEADLINES: &[(&str, &str)] = &[
     ("ext4.create.speedup", "EXT4, create, speedup"),
     ("xfs.create.speedup", "XFS, create, speedup"),
     ("btrfs.create.speedup", "BtrFS, create, speedup"),
@@ -57,12 +56,15 @@ pub(super) struct Assumptions {
     clients: database::Variant,
 }
 
-impl Assumptions {
-    /// Applies a change.
-    ///
-    /// # Errors
-    /// The key does not take this value.
-    pub(super) fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError> {
+impl Study for Assumptions {
+    const HEADLINES: &'static [(&'static str, &'static str)] = HEADLINES;
+    const PARAMETERS: &'static [ParameterRow] = PARAMETERS;
+
+    fn base(_settings: &Settings) -> Self {
+        Self::default()
+    }
+
+    fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError> {
         let ParameterChange { key, value } = change;
         let known = |values: &[&'static str]| {
             values.iter().find(|known| **known == value).copied().ok_or_else(|| change.unsupported())
@@ -91,36 +93,14 @@ impl Assumptions {
         Ok(())
     }
 
-    /// Builds the runs behind the claims.
-    ///
-    /// # Errors
-    /// A configuration cannot be resolved.
-    pub(super) fn runs(
-        &self,
-        settings: &Settings,
-        registry: &Arc<Registry>,
-    ) -> Result<Vec<SimulationRun>, ReproError> {
+    fn experiment(self, settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
         let mut runs = filesystem::study_runs(settings, registry, &self.files)?;
         runs.extend(database::study_runs(settings, registry, &self.clients)?);
-        Ok(runs)
+        Ok(Experiment::new("sensitivity", "Sensitivity", "", runs, |finished| {
+            let mut outcome = Outcome::default();
+            filesystem::metrics(finished, &mut outcome)?;
+            database::study_metrics(finished, &mut outcome)?;
+            Ok(outcome)
+        }))
     }
-}
-
-/// The experiment, with `change` applied.
-pub(super) fn experiment(
-    change: Option<ParameterChange<'_>>,
-    settings: &Settings,
-    registry: &Arc<Registry>,
-) -> Result<Experiment, ReproError> {
-    let mut assumptions = Assumptions::default();
-    if let Some(change) = change {
-        assumptions.apply(change)?;
-    }
-    let runs = assumptions.runs(settings, registry)?;
-    Ok(Experiment::new("sensitivity", "Sensitivity", "", runs, |finished| {
-        let mut outcome = Outcome::default();
-        filesystem::metrics(finished, &mut outcome)?;
-        database::study_metrics(finished, &mut outcome)?;
-        Ok(outcome)
-    }))
 }

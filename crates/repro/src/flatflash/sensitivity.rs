@@ -15,11 +15,11 @@ use super::machine::{ALL, MachineConfig, RunContext};
 use super::{cost, graph, gups, latency, redis};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{ParameterChange, ParameterRow, parameters};
+use crate::sensitivity::{ParameterChange, ParameterRow, Study, parameters};
 
 /// The parameters. Keys with `flat.` apply to FlatFlash alone, with `stack.` to TraditionalStack alone, with `all.`
 /// to the presets of all machines.
-pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
+const PARAMETERS: &[ParameterRow] = parameters! {
     "flat.fill_idle": "false", "false", "true"; "promote at the first access while DRAM has unused frames";
         "Algorithm 1 only counts accesses, but a warm-up may have filled DRAM";
     "flat.max_threshold": "1", "7", "14"; "maximum promotion threshold"; "promote at the first access; double";
@@ -60,7 +60,7 @@ pub(super) const PARAMETERS: &[ParameterRow] = parameters! {
 };
 
 /// Metric and title of each value in the study's chart.
-pub(super) const HEADLINES: [(&str, &str); 6] = [
+const HEADLINES: &[(&str, &str)] = &[
     ("random.over_unified.mean", "Random access over UnifiedMMap"),
     ("sequential.over_unified.mean", "Sequential access over UnifiedMMap"),
     ("gups.time.over_unified.mean", "GUPS over UnifiedMMap"),
@@ -71,7 +71,7 @@ pub(super) const HEADLINES: [(&str, &str); 6] = [
 
 /// All settings that the study can change.
 #[derive(Debug, Clone)]
-struct Assumptions {
+pub(super) struct Assumptions {
     base: MachineConfig,
     latency: latency::Extent,
     gups: gups::Extent,
@@ -79,21 +79,11 @@ struct Assumptions {
     redis: redis::Extent,
 }
 
-/// The experiment, with `change` applied.
-pub(super) fn experiment(
-    change: Option<ParameterChange<'_>>,
-    settings: &Settings,
-    registry: &Arc<Registry>,
-) -> Result<Experiment, ReproError> {
-    let mut assumptions = Assumptions::new(settings);
-    if let Some(change) = change {
-        assumptions.apply(change)?;
-    }
-    assumptions.experiment(settings, registry)
-}
+impl Study for Assumptions {
+    const HEADLINES: &'static [(&'static str, &'static str)] = HEADLINES;
+    const PARAMETERS: &'static [ParameterRow] = PARAMETERS;
 
-impl Assumptions {
-    fn new(settings: &Settings) -> Self {
+    fn base(settings: &Settings) -> Self {
         Self {
             base: MachineConfig::default(),
             latency: latency::Extent::for_sensitivity(),
@@ -126,7 +116,6 @@ impl Assumptions {
         }))
     }
 
-    /// Applies a change.
     fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError> {
         let ParameterChange { key, value } = change;
         let base = &mut self.base;
@@ -161,9 +150,7 @@ mod tests {
 
     #[test]
     fn every_end_of_a_range_changes_runs_and_only_those_of_its_machine() {
-        let settings = Settings { quick: true, seed: 1 };
-        let registry = Arc::new(Registry::builtin().unwrap());
-        let (base, ends) = changed_ends(PARAMETERS, &|change| experiment(change, &settings, &registry));
+        let (base, ends) = changed_ends::<Assumptions>();
         let of = |machine: &str| base.iter().filter(|name| name.contains(&format!(".{machine}."))).count();
         for ChangedEnd { key, text, changed } in ends {
             let changed = changed.len();
@@ -180,7 +167,7 @@ mod tests {
 
     #[test]
     fn an_unknown_parameter_or_value_is_an_error() {
-        let mut assumptions = Assumptions::new(&Settings { quick: true, seed: 1 });
+        let mut assumptions = Assumptions::base(&Settings { quick: true, seed: 1 });
         for (key, value) in [("nothing", "1"), ("gups.thread", "1"), ("memory", "large")] {
             let error = assumptions.apply(ParameterChange { key, value }).unwrap_err().to_string();
             assert!(error.contains("sensitivity"), "{error}");

@@ -25,6 +25,7 @@ use deepram_media::Registry;
 use self::latency_sweep::LatencySweep;
 use crate::error::ReproError;
 use crate::experiment::{Paper, Settings};
+use crate::sensitivity::Sensitivity;
 
 /// Builds the paper. Claims without an experiment are reported as unavailable.
 ///
@@ -52,6 +53,6 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
             power::experiment(settings, &registry)?,
             lifetime::experiment(settings, &registry)?,
         ],
-        sensitivity: Some(sensitivity::study(settings, &registry)?),
+        sensitivity: Some(Sensitivity::of::<sensitivity::Assumptions>(settings, &registry)?),
     })
 }

@@ -22,7 +22,7 @@ use super::technology::Mean;
 use super::{filebench, overhead, power, prefetch, technology};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, StudyPart, parameters};
+use crate::sensitivity::{ParameterChange, ParameterRow, Study, parameters};
 
 /// GUPS takes longer to simulate; all of its missed claims are at 75 µs.
 const GUPS_US: [f64; 1] = [75.0];
@@ -93,7 +93,7 @@ const PARAMETERS: &[ParameterRow] = parameters! {
 
 /// Metric and title of each value in the study's chart: one or two for each experiment with missed
 /// claims, as many as a chart can distinguish. The study computes more metrics for claims.
-const HEADLINES: [(&str, &str); 8] = [
+const HEADLINES: &[(&str, &str)] = &[
     ("nvmm_over_ssd.mean", "Mean speedup of NVMM over the SSD system"),
     ("dram_over_nvmm.mean", "Mean speedup of all-DRAM over NVMM"),
     ("gups.speedup.t1.75us", "GUPS speedup, one thread"),
@@ -106,7 +106,7 @@ const HEADLINES: [(&str, &str); 8] = [
 
 /// All settings that the study can change.
 #[derive(Debug, Clone)]
-struct Assumptions {
+pub(super) struct Assumptions {
     base: MachineConfig,
     technology: technology::Variant,
     files: filebench::Variant,
@@ -118,27 +118,11 @@ struct Assumptions {
     line_copy: u32,
 }
 
-/// Builds the study.
-pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let build = |change: Option<ParameterChange<'_>>| experiment(change, settings, registry);
-    Sensitivity::of_parts(&[StudyPart { headlines: &HEADLINES, parameters: PARAMETERS, build: &build }])
-}
+impl Study for Assumptions {
+    const HEADLINES: &'static [(&'static str, &'static str)] = HEADLINES;
+    const PARAMETERS: &'static [ParameterRow] = PARAMETERS;
 
-/// The study's experiment, with `change` applied.
-fn experiment(
-    change: Option<ParameterChange<'_>>,
-    settings: &Settings,
-    registry: &Arc<Registry>,
-) -> Result<Experiment, ReproError> {
-    let mut assumptions = Assumptions::default();
-    if let Some(change) = change {
-        assumptions.apply(change)?;
-    }
-    assumptions.experiment(settings, registry)
-}
-
-impl Default for Assumptions {
-    fn default() -> Self {
+    fn base(_settings: &Settings) -> Self {
         Self {
             base: MachineConfig::default(),
             technology: technology::Variant::default(),
@@ -149,9 +133,7 @@ impl Default for Assumptions {
             line_copy: LINE_COPY,
         }
     }
-}
 
-impl Assumptions {
     fn experiment(self, settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
         let Self { base, technology, files, overhead, load, mmap, line_copy } = self;
         let mut runs = LatencySweep::Gups.runs(settings, registry, &base, &GUPS_US)?;
@@ -178,7 +160,6 @@ impl Assumptions {
         }))
     }
 
-    /// Applies a change.
     fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError> {
         let ParameterChange { key, value } = change;
         let base = &mut self.base;
@@ -267,12 +248,9 @@ mod tests {
 
     #[test]
     fn every_end_of_a_range_changes_runs_but_not_all_of_them() {
-        let settings = Settings { quick: true, seed: 1 };
-        let registry = Arc::new(Registry::builtin().unwrap());
+        let (base, ends) = changed_ends::<Assumptions>();
         // The choice of mean does not change any run.
-        let rows = PARAMETERS.iter().filter(|row| row[0] != "technology.mean");
-        let (base, ends) = changed_ends(rows, &|change| experiment(change, &settings, &registry));
-        for ChangedEnd { text, changed, .. } in ends {
+        for ChangedEnd { text, changed, .. } in ends.into_iter().filter(|end| end.key != "technology.mean") {
             let same = base.len() - changed.len();
             assert!(same > 0 && same < base.len(), "{text}: {same} of {} are the same", base.len());
         }

@@ -31,6 +31,7 @@ use deepram_sim::{RunOptions, System, SystemConfig};
 use crate::chart::{Axis, Bars, Chart, Drawing};
 use crate::error::ReproError;
 use crate::experiment::{FinishedRuns, Outcome, Paper, Settings};
+use crate::sensitivity::{Sensitivity, Study};
 use crate::simulate;
 use crate::simulation_run::SimulationRun;
 
@@ -105,7 +106,7 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
     let registry = Registry::builtin()
         .map_err(|error| ReproError::Config { what: "presets".into(), source: Box::new(error.into()) })?;
     let registry = Arc::new(registry);
-    let study = sensitivity::Assumptions::new(settings);
+    let study = sensitivity::Assumptions::base(settings);
     Ok(Paper {
         name: "pmem",
         title: "NVMM application study: applications on persistent memory",
@@ -123,6 +124,6 @@ pub fn paper(settings: &Settings) -> Result<Paper, ReproError> {
             tpcc::experiment(&study, settings, &registry)?,
             memcached::experiment(&study, settings, &registry)?,
         ],
-        sensitivity: Some(sensitivity::study(settings, &registry)?),
+        sensitivity: Some(Sensitivity::of::<sensitivity::Assumptions>(settings, &registry)?),
     })
 }

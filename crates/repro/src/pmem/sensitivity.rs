@@ -7,7 +7,7 @@ use deepram_media::Registry;
 use super::{filebench, memcached, mongo, tpcc};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, StudyPart, parameters};
+use crate::sensitivity::{ParameterChange, ParameterRow, Study, parameters};
 
 const PARAMETERS: &[ParameterRow] = parameters! {
     "all.copy": "4GB/s", "8GB/s", "16GB/s"; "rate at which a core moves cached bytes"; "half; double";
@@ -39,7 +39,7 @@ const PARAMETERS: &[ParameterRow] = parameters! {
 };
 
 /// Metric and title of each value in the study's chart.
-const HEADLINES: [(&str, &str); 10] = [
+const HEADLINES: &[(&str, &str)] = &[
     ("varmail.pm-lat.change_percent", "Varmail, PM-Lat to PDRAM"),
     ("fileserver.nvmm.over_dram_percent", "FileServer, NVMM over DRAM"),
     ("ycsb-a.nvmm-opt.over.nvmm-raw", "FSYNC_SAFE A, NVMM-Opt over NVMM-Raw"),
@@ -78,9 +78,11 @@ pub(super) struct Assumptions {
     pub(super) keys: u64,
 }
 
-impl Assumptions {
-    /// Those of the report.
-    pub(super) fn new(settings: &Settings) -> Self {
+impl Study for Assumptions {
+    const HEADLINES: &'static [(&'static str, &'static str)] = HEADLINES;
+    const PARAMETERS: &'static [ParameterRow] = PARAMETERS;
+
+    fn base(settings: &Settings) -> Self {
         Self {
             shorter: 1,
             all: Vec::new(),
@@ -100,7 +102,6 @@ impl Assumptions {
         }
     }
 
-    /// Applies a change.
     fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError> {
         let ParameterChange { key, value } = change;
         let (part, name) = key.split_once('.').ok_or_else(|| change.unsupported())?;
@@ -142,62 +143,28 @@ impl Assumptions {
     }
 }
 
-/// Builds the study.
-pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let build = |change: Option<ParameterChange<'_>>| experiment(change, settings, registry);
-    Sensitivity::of_parts(&[StudyPart { headlines: &HEADLINES, parameters: PARAMETERS, build: &build }])
-}
-
-/// The study's experiment, with `change` applied.
-fn experiment(
-    change: Option<ParameterChange<'_>>,
-    settings: &Settings,
-    registry: &Arc<Registry>,
-) -> Result<Experiment, ReproError> {
-    let mut assumptions = Assumptions::new(settings);
-    if let Some(change) = change {
-        assumptions.apply(change)?;
-    }
-    assumptions.experiment(settings, registry)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sensitivity::{ChangedEnd, changed_ends};
+    use crate::sensitivity::{check_parts, check_refused};
 
     #[test]
     fn every_end_of_a_range_changes_runs_of_its_part_and_no_others() {
-        let settings = Settings { quick: true, seed: 1 };
-        let registry = Arc::new(Registry::builtin().unwrap());
-        let part = |name: &String| match name.split('.').next().unwrap() {
+        check_parts::<Assumptions>(|name| match name.split('.').next().unwrap() {
             "fileserver" | "webserver" | "varmail" => "filebench",
             "ycsb-a" => "mongo",
             "tpcc" => "tpcc",
             _ => "memcached",
-        };
-        let (_, ends) = changed_ends(PARAMETERS, &|change| experiment(change, &settings, &registry));
-        for ChangedEnd { key, text, changed } in ends {
-            let changed: Vec<&str> = changed.iter().map(part).collect();
-            assert!(!changed.is_empty(), "{text}");
-            let of = key.split_once('.').unwrap().0;
-            assert!(of == "all" || changed.iter().all(|part| *part == of), "{text}: {changed:?}");
-        }
+        });
     }
 
     #[test]
     fn an_unknown_parameter_or_value_is_an_error() {
-        let settings = Settings { quick: true, seed: 1 };
-        let registry = Arc::new(Registry::builtin().unwrap());
-        for (key, value) in
-            [("nothing", "1"), ("mongo.threads", "few"), ("other.key", "1"), ("tpcc.nothing", "1")]
-        {
-            let mut assumptions = Assumptions::new(&settings);
-            let applied = assumptions.apply(ParameterChange { key, value });
-            assert!(
-                applied.and_then(|()| assumptions.experiment(&settings, &registry)).is_err(),
-                "{key}={value}"
-            );
-        }
+        check_refused::<Assumptions>(&[
+            ("nothing", "1"),
+            ("mongo.threads", "few"),
+            ("other.key", "1"),
+            ("tpcc.nothing", "1"),
+        ]);
     }
 }

@@ -42,6 +42,7 @@ use crate::claim::Claim;
 use crate::error::ReproError;
 use crate::experiment::{Experiment, FinishedRuns, Outcome, Paper, Settings};
 use crate::number::list_with_unit;
+use crate::sensitivity::Sensitivity;
 use crate::simulation_run::{Metrics, SimulationRun};
 
 /// Builds the paper. Beside the results on the stand-ins it has those with `files` in place of some of them.
@@ -71,7 +72,7 @@ pub fn paper(settings: &Settings, files: &[TraceFile]) -> Result<Paper, ReproErr
             response::experiment(settings, &registry, &sources)?,
             hotness::experiment(settings, &registry, &sources)?,
         ],
-        sensitivity: Some(sensitivity::study(settings, &registry)?),
+        sensitivity: Some(Sensitivity::of::<sensitivity::Assumptions>(settings, &registry)?),
     })
 }
 

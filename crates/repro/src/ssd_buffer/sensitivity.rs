@@ -16,7 +16,7 @@ use super::sources::{Source, Sources};
 use super::{lifetime, response};
 use crate::error::ReproError;
 use crate::experiment::{Experiment, Outcome, Settings};
-use crate::sensitivity::{ParameterChange, ParameterRow, Sensitivity, StudyPart, parameters};
+use crate::sensitivity::{ParameterChange, ParameterRow, Study, parameters};
 
 /// The trace of each collection.
 const TRACES: [&str; 3] = ["wdev", "tpcc", "fin1"];
@@ -58,7 +58,7 @@ const PARAMETERS: &[ParameterRow] = parameters! {
 };
 
 /// Metric and title of each value in the study's chart.
-const HEADLINES: [(&str, &str); 8] = [
+const HEADLINES: &[(&str, &str)] = &[
     ("saving.1-20.max_percent", "Largest saving of energy with 1-20"),
     ("increase.12-72.max_percent", "Largest increase of energy with 12-72"),
     ("gain.1e7.over_42.best_percent", "Longest lifetime above 42, 1e7"),
@@ -71,28 +71,9 @@ const HEADLINES: [(&str, &str); 8] = [
 
 /// All settings that the study can change.
 #[derive(Debug, Clone)]
-struct Assumptions {
+pub(super) struct Assumptions {
     conditions: Conditions,
     tags: Tags,
-}
-
-/// Builds the study. It has stand-ins only.
-pub(super) fn study(settings: &Settings, registry: &Arc<Registry>) -> Result<Sensitivity, ReproError> {
-    let build = |change: Option<ParameterChange<'_>>| experiment(change, settings, registry);
-    Sensitivity::of_parts(&[StudyPart { headlines: &HEADLINES, parameters: PARAMETERS, build: &build }])
-}
-
-/// The study's experiment, with `change` applied.
-fn experiment(
-    change: Option<ParameterChange<'_>>,
-    settings: &Settings,
-    registry: &Arc<Registry>,
-) -> Result<Experiment, ReproError> {
-    let mut assumptions = Assumptions::new(settings);
-    if let Some(change) = change {
-        assumptions.apply(change)?;
-    }
-    assumptions.experiment(registry)
 }
 
 /// The stand-ins of the study.
@@ -101,8 +82,11 @@ fn sources() -> Result<Vec<Source>, ReproError> {
     Ok(all.into_iter().filter(|source| TRACES.contains(&source.target.trace)).collect())
 }
 
-impl Assumptions {
-    fn new(settings: &Settings) -> Self {
+impl Study for Assumptions {
+    const HEADLINES: &'static [(&'static str, &'static str)] = HEADLINES;
+    const PARAMETERS: &'static [ParameterRow] = PARAMETERS;
+
+    fn base(settings: &Settings) -> Self {
         let most = Some(settings.pick(REQUESTS, 2_000));
         Self {
             conditions: Conditions { most, seed: settings.seed, ..Conditions::default() },
@@ -110,7 +94,7 @@ impl Assumptions {
         }
     }
 
-    fn experiment(self, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
+    fn experiment(self, _settings: &Settings, registry: &Arc<Registry>) -> Result<Experiment, ReproError> {
         let Self { conditions, tags } = self;
         let sources = sources()?;
         let runs = grid::runs(sources.iter(), &conditions, registry)?;
@@ -126,7 +110,6 @@ impl Assumptions {
         }))
     }
 
-    /// Applies a change.
     fn apply(&mut self, change: ParameterChange<'_>) -> Result<(), ReproError> {
         let ParameterChange { key, value } = change;
         let conditions = &mut self.conditions;
@@ -160,9 +143,7 @@ mod tests {
 
     #[test]
     fn every_end_of_a_range_changes_the_runs_that_it_applies_to_and_no_others() {
-        let settings = Settings { quick: true, seed: 1 };
-        let registry = Arc::new(Registry::builtin().unwrap());
-        let (base, ends) = changed_ends(PARAMETERS, &|change| experiment(change, &settings, &registry));
+        let (base, ends) = changed_ends::<Assumptions>();
         let levels = base.iter().filter(|name| name.ends_with(".2l")).count();
         let flat = base.iter().filter(|name| name.contains(".ts.") || name.contains(".tp.")).count();
         assert_eq!((levels, flat, base.len()), (18, 72, 93));
@@ -183,7 +164,7 @@ mod tests {
         let settings = Settings { quick: true, seed: 1 };
         for (key, value) in [("nothing", "1"), ("tags", "heavy"), ("warm", "lukewarm"), ("other.key", "1")] {
             let change = ParameterChange { key, value };
-            let error = Assumptions::new(&settings).apply(change).unwrap_err().to_string();
+            let error = Assumptions::base(&settings).apply(change).unwrap_err().to_string();
             assert!(error.contains("sensitivity"), "{error}");
         }
     }
