@@ -14,7 +14,7 @@ use deepram_linux::slow_memory::Machine;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::program;
-use super::signals::SignalForwarder;
+use super::signals::run_to_end;
 use super::start::{PAGING_VARIABLES, ld_preload, library};
 use crate::output;
 
@@ -27,8 +27,6 @@ const LONGEST_READ: Picos = Picos(100 * 1_000_000);
 const LONGEST_BARRIER: Picos = Picos(PS_PER_S);
 /// Smallest share of the machine's bandwidth.
 const LEAST_SHARE: f64 = 0.001;
-/// Interval at which the end of the program is polled.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A cap of the bandwidth (`Th_BW`).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -269,15 +267,7 @@ impl MediaProgram {
     /// # Errors
     /// The program cannot be started.
     pub(crate) fn run(mut self) -> anyhow::Result<ExitStatus> {
-        let mut signals = SignalForwarder::install()?;
-        let mut child = self.command.spawn().context("starting the program")?;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(status);
-            }
-            std::thread::sleep(POLL_INTERVAL);
-            signals.forward(&child);
-        }
+        run_to_end(&mut self.command, || {})
     }
 }
 

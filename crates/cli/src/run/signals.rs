@@ -1,6 +1,7 @@
-//! Forwards signals that `deepram run` receives to the program.
+//! Waits for the program's end, and forwards signals that `deepram run` receives to it.
 
-use std::process::Child;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,9 +10,29 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
+/// Interval at which the end of the program is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Starts the program and waits for its end. Every [`POLL_INTERVAL`] meanwhile it forwards signals and calls `on_poll`.
+///
+/// # Errors
+/// The program cannot be started.
+pub(super) fn run_to_end(command: &mut Command, mut on_poll: impl FnMut()) -> anyhow::Result<ExitStatus> {
+    let mut signals = SignalForwarder::install()?;
+    let mut child = command.spawn().context("starting the program")?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+        signals.forward(&child);
+        on_poll();
+    }
+}
+
 /// Collects the signals of this process. It forwards signals that a process sent; a terminal sends its signals to the program
 /// itself.
-pub(super) struct SignalForwarder {
+struct SignalForwarder {
     received: SignalsInfo<WithOrigin>,
 }
 
@@ -21,7 +42,7 @@ impl SignalForwarder {
     ///
     /// # Errors
     /// /proc cannot be read, or the kernel refuses a handler.
-    pub(super) fn install() -> anyhow::Result<Self> {
+    fn install() -> anyhow::Result<Self> {
         let all = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
         let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
         let ignored = ignored(&status).context("/proc/self/status has no line SigIgn")?;
@@ -31,7 +52,7 @@ impl SignalForwarder {
     }
 
     /// Forwards the signals received since the last call.
-    pub(super) fn forward(&mut self, child: &Child) {
+    fn forward(&mut self, child: &Child) {
         let Some(pid) = Pid::from_raw(child.id().cast_signed()) else { return };
         for signal in self
             .received

@@ -13,15 +13,13 @@ use deepram_core::Bytes;
 use deepram_pool::pager::{self, PagerPolicy, SharedBudget};
 
 use super::cgroup_limit::{self, CgroupLimit};
-use super::signals::SignalForwarder;
+use super::signals::run_to_end;
 use super::stats::StatsSource;
 use super::{StatsFormat, program};
 use crate::cgroups;
 
 /// Interval of the live line, of the cgroup limit, and of the search for members that were killed.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
-/// Interval at which the end of the program is polled, and the anonymous memory of the run is measured.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Smallest DRAM budget, bytes.
 const LEAST: u64 = 16 << 20;
 const LIBRARY: &str = "libdeepram_preload.so";
@@ -139,15 +137,8 @@ impl PreparedProgram {
     /// # Errors
     /// The program cannot be started.
     pub(crate) fn run(mut self, mut on_update: impl FnMut()) -> anyhow::Result<ExitStatus> {
-        let mut signals = SignalForwarder::install()?;
-        let mut child = self.command.spawn().context("starting the program")?;
         let mut updated = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            std::thread::sleep(POLL_INTERVAL);
-            signals.forward(&child);
+        let status = run_to_end(&mut self.command, || {
             self.limit.measure(self.budget);
             if updated.elapsed() >= UPDATE_INTERVAL {
                 self.budget.reap();
@@ -155,7 +146,7 @@ impl PreparedProgram {
                 on_update();
                 updated = Instant::now();
             }
-        };
+        })?;
         self.budget.reap();
         self.limit.report_kills();
         Ok(status)
