@@ -22,8 +22,8 @@ const MEMORY: usize = 256 << 10;
 /// Bytes of a persist.
 const SIZES: [usize; 6] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 /// Goals: rate of the memory controller over that of the bare instructions, and of libpmem.
-const OVER_BARE: f64 = 0.9;
-const OVER_LIBPMEM: f64 = 0.95;
+pub(super) const OVER_BARE: f64 = 0.9;
+pub(super) const OVER_LIBPMEM: f64 = 0.95;
 
 /// Memory of a pool's memory controller.
 struct InPool {

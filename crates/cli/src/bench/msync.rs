@@ -49,7 +49,7 @@ const FULL: Bytes = Bytes(8 << 30);
 /// The range at which selective flushing is compared with the others.
 const COMPARED: Bytes = Bytes(100_000_000);
 /// Goal: the slowest selective flush of a byte takes at most this many times as long as the fastest, over all sizes.
-const FLAT: f64 = 2.0;
+pub(super) const FLAT: f64 = 2.0;
 /// Most samples of a measurement.
 const SAMPLES: usize = 40_000;
 /// Parts of a measurement, in each of which a page is cleared at least once if the samples are many.

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use deepram_trace::workload::{Rng, Zipf};
+
 use super::client::{Connection, Protocol, Request};
 
 /// Records of a YCSB database, and bytes of each (Table III of the study).
@@ -10,38 +12,16 @@ pub(super) const RECORDS: u64 = 1000;
 const RECORD_BYTES: usize = 1000;
 /// Most records of a scan.
 const SCAN: u64 = 100;
+/// Exponent of the popularity of records in YCSB.
+const SKEW: f64 = 0.99;
 /// Longest YCSB run.
 const LONGEST: Duration = Duration::from_secs(3);
+/// Name of the stream of random numbers: the same requests for every memory.
+const STREAM: &str = "real applications";
 /// Prefix of memtier's keys.
 const MEMTIER: &str = "memtier";
 /// Connections of a memtier client.
 const CONNECTIONS: usize = 50;
-
-/// A small generator (splitmix64): the same requests for every memory.
-#[derive(Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 /// A YCSB workload: shares of reads, updates, scans, inserts and read-modify-writes, percent (Table V).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,28 +51,6 @@ fn key(prefix: &str, record: u64) -> String {
     format!("{prefix}{record:012}")
 }
 
-/// Ranks with weight 1/(rank+1)^0.99, as YCSB's requests.
-struct Zipf(Vec<f64>);
-
-impl Zipf {
-    fn new(n: u64) -> Self {
-        let mut sum = 0.0;
-        Self(
-            (1..=n)
-                .map(|rank| {
-                    sum += (rank as f64).powf(-0.99);
-                    sum
-                })
-                .collect(),
-        )
-    }
-
-    fn sample(&self, random: &mut Random) -> u64 {
-        let point = random.unit() * self.0[self.0.len() - 1];
-        self.0.partition_point(|sum| *sum < point) as u64
-    }
-}
-
 /// Writes the records of a workload.
 pub(super) fn load(connection: &mut Connection, prefix: &str) -> io::Result<()> {
     for record in 0..RECORDS {
@@ -114,7 +72,7 @@ pub(super) fn ycsb(
     seed: u64,
 ) -> io::Result<f64> {
     let key = |record| key(prefix, record);
-    let (mut random, zipf, mut records) = (Random::new(seed), Zipf::new(RECORDS), RECORDS);
+    let (mut random, zipf, mut records) = (Rng::new(seed, STREAM), Zipf::new(RECORDS, SKEW), RECORDS);
     let set = |key: String| Request::Set(key, vec![b'y'; RECORD_BYTES]);
     let (begin, mut done) = (Instant::now(), 0);
     while done < operations && begin.elapsed() < LONGEST {
@@ -170,14 +128,14 @@ pub(super) struct Mix {
     pub(super) keys: u64,
 }
 
-fn value(random: &mut Random) -> Vec<u8> {
+fn value(random: &mut Rng) -> Vec<u8> {
     vec![b'v'; 10 + random.below(491) as usize]
 }
 
 /// Writes all keys, many requests at a time.
 pub(super) fn preload(port: u16, protocol: Protocol, mix: Mix, seed: u64) -> io::Result<()> {
     const BATCH: u64 = 500;
-    let (mut connection, mut random) = (Connection::open(port, protocol)?, Random::new(seed));
+    let (mut connection, mut random) = (Connection::open(port, protocol)?, Rng::new(seed, STREAM));
     for first in (0..mix.keys).step_by(BATCH as usize) {
         let keys = first..(first + BATCH).min(mix.keys);
         let sets: Vec<Request> =
@@ -192,7 +150,7 @@ pub(super) fn preload(port: u16, protocol: Protocol, mix: Mix, seed: u64) -> io:
 
 /// Runs requests on random keys over many connections, one request under way on each. Returns requests a second.
 pub(super) fn memtier(port: u16, protocol: Protocol, mix: Mix, requests: u64, seed: u64) -> io::Result<f64> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed, STREAM);
     let mut all =
         (0..CONNECTIONS).map(|_| Connection::open(port, protocol)).collect::<io::Result<Vec<_>>>()?;
     let begin = Instant::now();
@@ -230,7 +188,7 @@ mod tests {
 
     #[test]
     fn popular_ranks_are_drawn_as_often_as_their_weight_says() {
-        let (zipf, mut random) = (Zipf::new(RECORDS), Random::new(7));
+        let (zipf, mut random) = (Zipf::new(RECORDS, SKEW), Rng::new(7, STREAM));
         let mut counts = vec![0_u32; RECORDS as usize];
         for _ in 0..100_000 {
             counts[zipf.sample(&mut random) as usize] += 1;
@@ -245,7 +203,7 @@ mod tests {
 
     #[test]
     fn values_have_10_to_500_bytes() {
-        let mut random = Random::new(3);
+        let mut random = Rng::new(3, STREAM);
         let lengths: Vec<usize> = (0..10_000).map(|_| value(&mut random).len()).collect();
         assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&10), Some(&500)));
     }

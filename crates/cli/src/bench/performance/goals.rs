@@ -1,6 +1,8 @@
 //! The performance goals and their sources, and the rates of other simulators. Goals are set from measurements of peers, made
 //! on a 2-core virtual machine with ext4 on one virtual SSD.
 
+use super::super::{flush_peers, msync};
+
 /// The bound that a goal sets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Bound {
@@ -205,15 +207,21 @@ pub(super) const GOALS: &[Goal] = &[
     goal(
         "pmem-bare",
         Ratio,
-        AtLeast(0.9),
+        AtLeast(flush_peers::OVER_BARE),
         "× bare instructions",
         "a persist adds no copy and no call to the kernel",
     ),
-    goal("pmem-libpmem", Ratio, AtLeast(0.95), "× libpmem", "PMDK's library, with the same instructions"),
+    goal(
+        "pmem-libpmem",
+        Ratio,
+        AtLeast(flush_peers::OVER_LIBPMEM),
+        "× libpmem",
+        "PMDK's library, with the same instructions",
+    ),
     goal(
         "msync-flat",
         Ours,
-        AtMost(2.0),
+        AtMost(msync::FLAT),
         "× over all sizes",
         "a flush of one dirty page does not depend on the clean ones",
     ),
