@@ -48,6 +48,8 @@ pub(super) struct BudgetMemory {
     /// Pages in DRAM that no member has been charged for. Negative: frames that are free again because several members have
     /// been charged for the same ones, which forked processes share ([`SharedBudget::set_in_dram`]).
     uncharged: AtomicI64,
+    /// Smallest value of `uncharged` that the last measurement allowed; 0 or less.
+    lendable: AtomicI64,
     /// Largest sum of each gauge over all members so far.
     peaks: [AtomicU64; GAUGES.len()],
     /// Process of each member, by its number in its own namespace; 0: no process. A lock shows whether the process is
@@ -160,8 +162,9 @@ impl BudgetMemory {
     /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, and shared memory without that of the
     /// pager's files. Members that have more than their equal part free the excess; a quarter of the budget stays for paged
     /// memory. Shared memory may belong to files of the program, so it shows only that less is in DRAM than was charged.
-    /// Frames that are charged more than once are free again, but only one part in [`LENDING_SHARE`] of the budget more at
-    /// each call: forked processes that store soon need them.
+    /// Frames that are charged more than once are free again if two calls in a row find them: memory that a process unmaps is
+    /// gone a moment before its charge. Each call lends at most one part in [`LENDING_SHARE`] of the budget more, since forked
+    /// processes that store soon need them.
     pub(super) fn set_in_dram(&self, anonymous: i64, shared: i64) {
         let limit = (self.dram() / super::PAGE as u64) as i64;
         let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
@@ -174,8 +177,10 @@ impl BudgetMemory {
             let in_files: i64 = self.members().map(|member| self.file_frames[member].load(Relaxed)).sum();
             (anonymous + shared + in_files + unused - used).min(0)
         };
-        let least = self.uncharged.load(Relaxed).min(0) - limit / LENDING_SHARE;
-        self.uncharged.store(uncharged.clamp(least, most), Relaxed);
+        let before = self.uncharged.load(Relaxed);
+        let least = self.lendable.swap(uncharged.min(0), Relaxed).max(before.min(0) - limit / LENDING_SHARE);
+        // A member that leaves meanwhile changes the value, and what was measured no longer holds.
+        let _ = self.uncharged.compare_exchange(before, uncharged.clamp(least, most), Relaxed, Relaxed);
         if self.in_use() > limit {
             let (reserved, sharers) = self.reserved();
             self.wake_members_above(equal_part(limit as usize, reserved, sharers), None);
@@ -205,11 +210,13 @@ impl BudgetMemory {
         }
     }
 
-    /// Takes back all that a member was charged, and moves its totals to `ended`. The caller has locked the member's
-    /// byte.
+    /// Takes back all that a member was charged, and moves its totals to `ended`. The frames of a process that has ended were
+    /// found free before, so as many are no longer lent. The caller has locked the member's byte.
     pub(super) fn clear_member(&self, member: usize) {
         self.leaving.fetch_add(1, SeqCst);
         let used = self.frames[member].swap(0, Relaxed);
+        let _ =
+            self.uncharged.fetch_update(Relaxed, Relaxed, |lent| (lent < 0).then(|| (lent + used).min(0)));
         self.used.fetch_sub(used, Relaxed);
         self.file_frames[member].store(0, Relaxed);
         for (n, number) in self.rows[member].iter().enumerate() {
@@ -593,11 +600,11 @@ mod tests {
         members.iter().for_each(|frames| frames.charge(200));
         assert_eq!(members.each_ref().map(|frames| frames.try_charge(1)), [false; 4]);
         // 800 pages are charged. The kernel counts 500, as the members share 100.
-        let in_use = [0; 31].map(|_| {
+        let in_use = [0; 32].map(|_| {
             budget.set_in_dram(500 << 12, 0);
             budget.memory().in_use()
         });
-        assert_eq!((in_use[0], in_use[1], in_use[27], in_use[30]), (790, 780, 520, 520));
+        assert_eq!((in_use[0], in_use[1], in_use[28], in_use[31]), (800, 790, 520, 520));
         assert!(members[0].try_charge(120));
         assert!(!members[1].try_charge(1));
         // They store: at once each has its own.
@@ -622,6 +629,25 @@ mod tests {
         let [first, ..] = members;
         drop(first);
         assert_eq!(settled(300, 0), 370);
+    }
+
+    #[test]
+    fn memory_of_a_process_that_ends_is_not_lent() {
+        let budget = SharedBudget::create(640 << 12).unwrap();
+        let [ending, other] = [0; 2].map(|_| Frames::new(640, Some(budget)));
+        [&ending, &other].iter().for_each(|frames| frames.charge(300));
+        // The memory is gone, and the charge is not yet.
+        let in_use = [0; 3].map(|_| {
+            budget.set_in_dram(300 << 12, 0);
+            budget.memory().in_use()
+        });
+        assert_eq!(in_use, [600, 590, 580], "one measurement alone lends nothing");
+        drop(ending);
+        assert_eq!(budget.memory().in_use(), 300);
+        assert!(!other.try_charge(350));
+        budget.set_in_dram(300 << 12, 0);
+        budget.set_in_dram(300 << 12, 0);
+        assert_eq!(budget.memory().in_use(), 300);
     }
 
     #[test]
