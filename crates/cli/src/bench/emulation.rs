@@ -180,7 +180,7 @@ struct Row {
     program: &'static str,
     /// Nanoseconds of a load, or gigabytes a second.
     unit: &'static str,
-    /// The value that was asked for, in proportion to the program's own on this machine.
+    /// The value that was asked for; of operations that the memory does not concern, the program's own.
     asked: f64,
     got: f64,
     /// The same program without emulation.
@@ -195,8 +195,7 @@ pub(super) fn run(args: &EmulationArgs) -> anyhow::Result<Report> {
     let own_chase = own(Kind::Chase)?;
     for read in args.read.iter().filter(|read| read.0 >= machine.memory_ps) {
         let media = format!("pmem:read={}ns", read.ns());
-        let ratio = read.0 as f64 / machine.memory_ps as f64;
-        rows.push(row(args, &machine, &media, Kind::Chase, own_chase, own_chase * ratio)?);
+        rows.push(row(args, &machine, &media, Kind::Chase, own_chase, read.ns())?);
     }
     if let Some(read) = args.read.iter().max().filter(|read| read.0 >= machine.memory_ps) {
         let compute = own(Kind::Compute)?;

@@ -282,6 +282,7 @@ mod tests {
         near_ps: 5_000,
         memory_ps: 180_000,
         thread_line_ps: 6_400,
+        thread_copy_ps: 4_000,
         line_ps: 3_200,
     };
 

@@ -71,6 +71,7 @@ pub struct Transfers {
     current: usize,
     clock: u64,
     moved: u64,
+    loaded: u64,
 }
 
 impl Default for Transfers {
@@ -90,6 +91,7 @@ impl Transfers {
             current: 0,
             clock: 0,
             moved: 0,
+            loaded: 0,
         }
     }
 
@@ -97,7 +99,8 @@ impl Transfers {
     pub fn clear(&mut self) {
         self.lines.fill((0, false, false));
         self.streams = [UNUSED; STREAMS];
-        (self.count, self.current, self.clock, self.moved) = (0, 0, 0, 0);
+        (self.count, self.current, self.clock) = (0, 0, 0);
+        (self.moved, self.loaded) = (0, 0);
     }
 
     /// An instruction touches a line (its address divided by [`LINE_BYTES`]).
@@ -136,7 +139,7 @@ impl Transfers {
             let place = self.place(line);
             self.lines[place].1 = true;
             self.lines[place].2 = access != Access::Load;
-            self.moved += if access == Access::Store { 2 } else { 1 };
+            self.add_lines(1, access);
         }
         from_memory
     }
@@ -150,6 +153,13 @@ impl Transfers {
     /// Counts further lines that an access moves and that were not looked at.
     pub fn add_lines(&mut self, lines: u64, access: Access) {
         self.moved += lines * if access == Access::Store { 2 } else { 1 };
+        self.loaded += if access == Access::Load { lines } else { 0 };
+    }
+
+    /// Lines that loads have moved so far.
+    #[must_use]
+    pub const fn loaded(&self) -> u64 {
+        self.loaded
     }
 
     /// Bytes moved so far.

@@ -35,6 +35,8 @@ pub struct Machine {
     pub memory_ps: u64,
     /// Time in which one thread reads a line of a sequence from memory, picoseconds.
     pub thread_line_ps: u64,
+    /// Time in which one thread moves a line when it copies: each copied line is three lines, read, read and written.
+    pub thread_copy_ps: u64,
     /// Time in which all processors together read a line from memory, picoseconds.
     pub line_ps: u64,
 }
@@ -60,8 +62,9 @@ impl Machine {
         let ticks_per_ms = ticks_per_ms();
         let (cycle_ps, near_ps) = (cycle_ps(), chase_ps(NEAR)?);
         let memory_ps = chase_ps(CHASE)?;
-        let thread_line_ps = stream_ps(1)?;
-        let line_ps = if threads == 1 { thread_line_ps } else { stream_ps(threads)? };
+        let thread_line_ps = stream_ps(1, &|area| sum(area, 1), 1)?;
+        let thread_copy_ps = stream_ps(1, &copy, 3)?;
+        let line_ps = stream_ps(threads, &|area| sum(area, LINE / 8), 1)?;
         let new = Self {
             ticks_per_ms,
             probe_ticks: probe_ticks(),
@@ -69,6 +72,7 @@ impl Machine {
             near_ps,
             memory_ps,
             thread_line_ps,
+            thread_copy_ps,
             line_ps: line_ps.min(thread_line_ps),
         };
         new.check()
@@ -80,6 +84,7 @@ impl Machine {
             ("a processor's cycle, in ps,", self.cycle_ps, 50..=5_000),
             ("a read from memory, in ps,", self.memory_ps, self.near_ps * 2..=10_000_000),
             ("a line of a sequence, in ps,", self.thread_line_ps, 1..=self.memory_ps),
+            ("a line of a copy, in ps,", self.thread_copy_ps, 1..=self.memory_ps),
             ("a line that all processors read, in ps,", self.line_ps, 1..=self.memory_ps),
         ];
         match ranges.into_iter().find(|(_, value, range)| !range.contains(value)) {
@@ -101,14 +106,23 @@ impl Machine {
         ((self.near_ps as f64 * self.memory_ps as f64).sqrt()) as u64
     }
 
-    fn fields(&self) -> [u64; 7] {
-        let Self { ticks_per_ms, probe_ticks, cycle_ps, near_ps, memory_ps, thread_line_ps, line_ps } = *self;
-        [ticks_per_ms, probe_ticks, cycle_ps, near_ps, memory_ps, thread_line_ps, line_ps]
+    fn fields(&self) -> [u64; 8] {
+        let Self {
+            ticks_per_ms,
+            probe_ticks,
+            cycle_ps,
+            near_ps,
+            memory_ps,
+            thread_line_ps,
+            thread_copy_ps,
+            line_ps,
+        } = *self;
+        [ticks_per_ms, probe_ticks, cycle_ps, near_ps, memory_ps, thread_line_ps, thread_copy_ps, line_ps]
     }
 }
 
 impl fmt::Display for Machine {
-    /// Seven numbers, which [`Machine::from_str`] reads.
+    /// Eight numbers, which [`Machine::from_str`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.fields().map(|value| value.to_string()).join(","))
     }
@@ -118,12 +132,28 @@ impl FromStr for Machine {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\" is not a machine: seven numbers with commas between them");
+        let wrong = || format!("\"{text}\" is not a machine: eight numbers with commas between them");
         let all: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
         match *all.map_err(|_| wrong())? {
-            [ticks_per_ms, probe_ticks, cycle_ps, near_ps, memory_ps, thread_line_ps, line_ps] => {
-                Ok(Self { ticks_per_ms, probe_ticks, cycle_ps, near_ps, memory_ps, thread_line_ps, line_ps })
-            }
+            [
+                ticks_per_ms,
+                probe_ticks,
+                cycle_ps,
+                near_ps,
+                memory_ps,
+                thread_line_ps,
+                thread_copy_ps,
+                line_ps,
+            ] => Ok(Self {
+                ticks_per_ms,
+                probe_ticks,
+                cycle_ps,
+                near_ps,
+                memory_ps,
+                thread_line_ps,
+                thread_copy_ps,
+                line_ps,
+            }),
             _ => Err(wrong()),
         }
     }
@@ -225,24 +255,42 @@ fn chase_ps(bytes: usize) -> Result<u64, MeasureError> {
     Ok(all[all.len() / 2])
 }
 
-/// Time in which this number of threads together read a line of a sequence, picoseconds. Each loads one word of a line.
-fn stream_ps(threads: usize) -> Result<u64, MeasureError> {
+/// Adds every `step`th word. Returns the number of lines.
+fn sum(area: &mut Area, step: usize) -> usize {
+    black_box(area.words.iter().step_by(step).fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+    area.words.len() / (LINE / 8)
+}
+
+/// Copies half of the words to the other half. Returns the number of copied lines.
+fn copy(area: &mut Area) -> usize {
+    let (from, to) = area.words.split_at_mut(STREAM / 16);
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from.wrapping_add(1);
+    }
+    black_box(to.len() / (LINE / 8))
+}
+
+/// Time in which this number of threads together move a line of a sequence, picoseconds, where each line that `work` counts is
+/// `moves` lines between caches and memory.
+fn stream_ps(
+    threads: usize,
+    work: &(dyn Fn(&mut Area) -> usize + Sync),
+    moves: usize,
+) -> Result<u64, MeasureError> {
     let areas: Result<Vec<Area>, _> = (0..threads).map(|_| Area::new(STREAM)).collect();
     let (areas, barrier) = (areas?, Barrier::new(threads));
-    let read = |area: &Area| {
-        let round = || {
+    let lines_per_ns = |mut area: Area| {
+        let mut round = || {
             barrier.wait();
             let begin = processor_ns();
-            let words = area.words.iter().step_by(LINE / 8);
-            black_box(words.fold(0_u64, |sum, word| sum.wrapping_add(*word)));
-            processor_ns() - begin
+            let lines = work(&mut area) * moves;
+            lines as f64 / (processor_ns() - begin).max(1) as f64
         };
-        (0..ROUNDS).map(|_| round()).min().unwrap_or(u64::MAX)
+        (0..ROUNDS).map(|_| round()).fold(0.0, f64::max)
     };
-    let lines = (STREAM / LINE) as f64;
     let rate: f64 = std::thread::scope(|scope| {
-        let all: Vec<_> = areas.iter().map(|area| scope.spawn(|| read(area))).collect();
-        all.into_iter().map(|thread| lines / thread.join().unwrap_or(u64::MAX) as f64).sum()
+        let all: Vec<_> = areas.into_iter().map(|area| scope.spawn(move || lines_per_ns(area))).collect();
+        all.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
     });
     Ok((1000.0 / rate) as u64)
 }
@@ -258,14 +306,15 @@ mod tests {
         near_ps: 5_000,
         memory_ps: 180_000,
         thread_line_ps: 6_000,
+        thread_copy_ps: 4_000,
         line_ps: 3_000,
     };
 
     #[test]
     fn a_machine_is_read_as_it_was_written() {
         assert_eq!(MACHINE.to_string().parse(), Ok(MACHINE));
-        for wrong in ["", "1,2,3", "1,2,3,4,5,6,x", "1,2,3,4,5,6,7,8"] {
-            assert!(wrong.parse::<Machine>().unwrap_err().contains("seven numbers"), "{wrong}");
+        for wrong in ["", "1,2,3", "1,2,3,4,5,6,7,x", "1,2,3,4,5,6,7"] {
+            assert!(wrong.parse::<Machine>().unwrap_err().contains("eight numbers"), "{wrong}");
         }
     }
 

@@ -76,10 +76,10 @@ impl Sampler {
         let core = Core { cycle_ps: self.machine.cycle_ps, hit_ps: 5 * self.machine.cycle_ps };
         (self.dram, self.emulated) = (Dataflow::new(core), Dataflow::new(core));
         self.transfers.clear();
-        let (mut begin, mut count) = (WindowCost::default(), 0);
+        let (mut begin, mut begin_loaded, mut count) = (WindowCost::default(), 0, 0);
         while count < WARM_UP + WINDOW {
             if count == WARM_UP {
-                begin = self.cost();
+                (begin, begin_loaded) = (self.cost(), self.transfers.loaded());
             }
             // SAFETY: the caller's promise.
             let Ok(decoded) = (unsafe { self.stepper.decode(registers) }) else { break };
@@ -97,7 +97,8 @@ impl Sampler {
         let end = self.cost();
         let bytes = end.bytes - begin.bytes;
         // Lines that arrive ahead of their use still take the memory's time.
-        let least = bytes / LINE_BYTES * self.machine.thread_line_ps;
+        let loading = (self.transfers.loaded() - begin_loaded) * self.machine.thread_line_ps;
+        let least = loading.max(bytes / LINE_BYTES * self.machine.thread_copy_ps);
         Some(WindowCost {
             dram_ps: (end.dram_ps - begin.dram_ps).max(least),
             emulated_ps: (end.emulated_ps - begin.emulated_ps).max(least),
@@ -129,9 +130,7 @@ impl Sampler {
         }
         let latency = one.load.map_or(0, |load| load.latency_ps);
         self.dram.push(&one, latency);
-        let slower =
-            u128::from(latency) * u128::from(self.read_ps) / u128::from(self.machine.memory_ps.max(1));
-        self.emulated.push(&one, slower as u64);
+        self.emulated.push(&one, self.emulated_ps(latency));
     }
 
     /// Registers and accesses of an instruction.
@@ -195,6 +194,16 @@ impl Sampler {
             self.transfers.add_lines((last - first).saturating_sub(LINES - 1), access);
         }
         slowest
+    }
+
+    /// The emulated latency of a miss. A read from memory takes longer by the difference of the two memories, however busy this
+    /// machine's is. A line from the third-level cache, which is much nearer, keeps its proportion.
+    fn emulated_ps(&self, latency: u64) -> u64 {
+        let memory = self.machine.memory_ps.max(1);
+        if latency >= memory / 2 {
+            return latency + self.read_ps.saturating_sub(memory);
+        }
+        (u128::from(latency) * u128::from(self.read_ps) / u128::from(memory)) as u64
     }
 
     /// Latency of a load from this address, picoseconds; `None` if it met a page fault or an interrupt.

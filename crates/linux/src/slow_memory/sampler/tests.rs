@@ -9,6 +9,7 @@ const MACHINE: Machine = Machine {
     near_ps: 1,
     memory_ps: 100_000,
     thread_line_ps: 6_000,
+    thread_copy_ps: 4_000,
     line_ps: 3_000,
 };
 
