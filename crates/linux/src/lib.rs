@@ -1,13 +1,25 @@
-//! Memory by address: what deepram asks of the processor and of the kernel beyond loads and stores.
+//! What deepram asks of the processor and of the kernel, and most of its unsafe code.
 //!
-//! [`flush`] writes cache lines back to persistent memory, [`dirty`] finds the pages that were stored to, and
-//! [`userfault`] has the calls on a userfaultfd that all its users share. [`slow_memory`] measures this machine's memory and
-//! what a program does with it, and [`step`] executes a program's instructions one by one for that; both are for x86-64 only.
+//! - Page faults and I/O: [`uffd`] serves the faults of memory, [`userfault`] has the calls that all users of a userfaultfd share,
+//!   [`uring`] opens io_uring instances, [`work_queue`] hands work to handler threads, [`buffer`] has aligned memory.
+//! - A library inside a program: [`descriptors`] keeps file descriptors from it, [`signals`] its signals from our threads, and
+//!   [`message`] writes to standard error without its C library.
+//! - Persistence: [`flush`] writes cache lines back to persistent memory, [`dirty`] finds the pages that were stored to.
+//! - Emulation: [`slow_memory`] measures this machine's memory and a program's use of it, [`step`] executes a program's instructions one
+//!   by one for that; both are for x86-64 only.
 
+pub mod buffer;
+pub mod descriptors;
 pub mod dirty;
 pub mod flush;
+pub mod lock;
+pub mod message;
+pub mod signals;
 #[cfg(target_arch = "x86_64")]
 pub mod slow_memory;
 #[cfg(target_arch = "x86_64")]
 pub mod step;
+pub mod uffd;
+pub mod uring;
 pub mod userfault;
+pub mod work_queue;

@@ -25,37 +25,25 @@
 //! Start at [`Pool`]. The architecture is described in `docs/explanation/architecture.md`, every byte on the device in
 //! `docs/reference/pool-format.md`.
 
-mod buffer;
 mod buffer_pool;
 mod cache;
-pub mod descriptors;
 pub mod device;
 mod endurance;
 mod error;
-mod event_loop;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
-mod handler_wakeup;
-mod lock;
 pub mod log;
 mod memory_controller;
-pub mod message;
 mod options;
-pub mod pager;
 #[doc(hidden)]
 pub mod peer;
 mod pool;
 mod process;
-mod readahead;
 mod region;
-pub mod signals;
 mod stats;
 mod store;
-mod uffd;
-mod uring;
 mod view;
-mod work_queue;
 
 /// Controllers on byte-addressable memory.
 pub mod memory {

@@ -54,8 +54,8 @@ use deepram_core::{Addr, Bytes};
 
 use crate::error::{PoolError, Result};
 use crate::format::codec::{Reader, Writer, crc32c_without};
-use crate::lock::lock;
 use crate::pool::{Lifetime, Persist, Pool};
+use deepram_linux::lock::lock;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"DRTXLOG1");
 const HEADER: usize = 64;

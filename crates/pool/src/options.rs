@@ -6,9 +6,9 @@ use deepram_core::{Bytes, Epoch, Redundancy, Retention, SegmentSize};
 use crate::error::{PoolError, Result};
 use crate::format::header::WearLimits;
 use crate::memory_controller::{MemoryOptions, Selective};
-use crate::pager::PagerPolicy;
 use crate::pool::MemoryFile;
 use crate::store::Sizing;
+use deepram_pager::PagerPolicy;
 
 /// The layout of a new pool.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{io, ptr};
 
-use crate::uffd::{self, Fault, Refusal, Uffd, WatchMode};
+use deepram_linux::uffd::{self, Fault, Refusal, Uffd, WatchMode};
 
 /// The unit of copies that must not tear.
 const WORD: usize = size_of::<u64>();

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub(crate) use deepram_pager::add;
+
 macro_rules! counters {
     ($($(#[doc = $doc:expr])+ $name:ident,)+) => {
         /// Running totals since the pool was opened.
@@ -122,9 +124,4 @@ impl Stats {
     pub fn write_amplification(&self) -> Option<f64> {
         (self.bytes_user > 0).then(|| self.bytes_written as f64 / self.bytes_user as f64)
     }
-}
-
-/// Adds `n` to a counter.
-pub(crate) fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Relaxed);
 }

@@ -2,7 +2,7 @@
 //!
 //! `mincore` is not interposed: as with a swap device, it reports which pages are in memory.
 
-use deepram_pool::pager::{PAGE, Pager};
+use deepram_pager::{PAGE, Pager};
 use libc::{c_int, c_uint, c_void, size_t};
 
 use crate::library_context::enter_library;

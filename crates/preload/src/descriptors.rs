@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
-use deepram_pool::descriptors::{all_own, is_own, lock_free_numbers};
+use deepram_linux::descriptors::{all_own, is_own, lock_free_numbers};
 use libc::{c_char, c_int, c_uint};
 
 use crate::kernel::{self, limit};

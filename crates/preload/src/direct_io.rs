@@ -1,7 +1,7 @@
 //! Calls after which a device may store to the program's memory directly: opening files for direct I/O (`O_DIRECT`),
 //! and registering buffers with io_uring. The pager must know before the first of them.
 
-use deepram_pool::descriptors::{OpenGuard, is_own};
+use deepram_linux::descriptors::{OpenGuard, is_own};
 use libc::{c_char, c_int, c_uint, c_void};
 
 use crate::libc_symbols::interpose;

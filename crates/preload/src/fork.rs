@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::descriptors::OpenGuard;
-use deepram_pool::pager::{ForkGuard, Pager};
+use deepram_linux::descriptors::OpenGuard;
+use deepram_pager::{ForkGuard, Pager};
 use libc::{c_char, c_int, c_long, c_void, pid_t};
 
 use crate::libc_symbols::interpose;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::pager::PAGE;
+use deepram_pager::PAGE;
 use libc::c_void;
 
 use crate::library_context::enter_library;

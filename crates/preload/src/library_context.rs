@@ -1,7 +1,7 @@
 //! Marks threads that are executing in the library: they must not touch managed memory, whose faults they may have to
 //! serve themselves, or may block with a lock.
 
-use deepram_pool::signals::BlockedSignals;
+use deepram_linux::signals::BlockedSignals;
 use libc::{c_int, c_void};
 
 use crate::malloc::{errno, set_errno};

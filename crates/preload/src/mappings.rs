@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::pager::Spans;
+use deepram_pager::Spans;
 
 /// The recorded mappings, by kind. A thread that holds the lock must not wait for the pager.
 pub(crate) struct Mappings {

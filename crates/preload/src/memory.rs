@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use deepram_pool::pager::{PAGE, Pager};
+use deepram_pager::{PAGE, Pager};
 use libc::{c_int, c_void, size_t};
 
 use crate::library_context::{enter_library, in_library};

@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-use deepram_pool::descriptors::OpenGuard;
+use deepram_linux::descriptors::OpenGuard;
 
 use crate::{credentials, kernel, libc_symbols, library_context};
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepram_pool::descriptors::{replace_own, set_own};
-use deepram_pool::message::write_line;
-use deepram_pool::pager::{Notice, Pager, PagerOptions, SharedBudget};
+use deepram_linux::descriptors::{replace_own, set_own};
+use deepram_linux::message::write_line;
+use deepram_pager::{Notice, Pager, PagerOptions, SharedBudget};
 
 use crate::library_context::LibraryGuard;
 use crate::{descriptors, lazy_start, malloc, media, memory, pager_threads};

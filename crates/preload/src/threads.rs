@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicPtr;
 
-use deepram_pool::pager::PAGE;
+use deepram_pager::PAGE;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 use crate::affinity::create_thread_without_pinning;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_pool::pager::{Notice, SharedBudget};
+use deepram_pager::{Notice, SharedBudget};
 
 use super::program::CannotStart;
 use crate::cgroups::{self, Group};

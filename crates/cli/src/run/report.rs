@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use deepram_core::Bytes;
-use deepram_pool::pager::PAGE;
+use deepram_pager::PAGE;
 
 use super::StatsFormat;
 use super::histogram::Histogram;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_pool::pager::{self, PagerPolicy, SharedBudget};
+use deepram_pager::{self as pager, PagerPolicy, SharedBudget};
 
 use super::cgroup_limit::{self, CgroupLimit};
 use super::signals::run_to_end;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use deepram_pool::pager::{BudgetReading, PAGE, PagerStats, SharedBudget};
+use deepram_pager::{BudgetReading, PAGE, PagerStats, SharedBudget};
 use serde_json::{Map, Value, json};
 
 use super::histogram::Histogram;

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use deepram_pool::pager::{BUDGET_NAME, BudgetView};
+use deepram_pager::{BUDGET_NAME, BudgetView};
 
 use crate::run::RunStats;
 

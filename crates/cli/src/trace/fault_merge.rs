@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use deepram_pool::pager::{FaultKind, FaultLog, PAGE};
+use deepram_pager::{FaultKind, FaultLog, PAGE};
 use deepram_trace::deepram_format::DeepramWriter;
 use deepram_trace::{Item, Op, Request, TraceReader};
 

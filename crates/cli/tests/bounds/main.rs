@@ -323,7 +323,7 @@ fn valgrind_is_refused_with_a_reason() {
 
 #[test]
 fn a_store_in_memory_is_refused() {
-    if !deepram_pool::pager::is_in_memory(Path::new("/dev/shm")).unwrap_or(false) {
+    if !deepram_pager::is_in_memory(Path::new("/dev/shm")).unwrap_or(false) {
         return eprintln!("skipped: /dev/shm is no tmpfs here");
     }
     let output = run(&["--store", "/dev/shm", "--", "true"]);
@@ -333,7 +333,7 @@ fn a_store_in_memory_is_refused() {
 
 #[test]
 fn what_cannot_be_started_has_the_status_that_shells_give_it() {
-    if let Err(error) = deepram_pool::pager::available() {
+    if let Err(error) = deepram_pager::available() {
         return eprintln!("skipped: memory cannot be paged here ({error})");
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");

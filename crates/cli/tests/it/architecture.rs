@@ -15,8 +15,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-sim", &["deepram-core", "deepram-media", "deepram-trace"]),
     ("deepram-repro", &["deepram-core", "deepram-media", "deepram-trace", "deepram-sim"]),
     ("deepram-linux", &["deepram-core"]),
-    ("deepram-pool", &["deepram-core", "deepram-linux", "deepram-media"]),
-    ("deepram-preload", &["deepram-core", "deepram-linux", "deepram-pool"]),
+    ("deepram-pager", &["deepram-core", "deepram-linux"]),
+    ("deepram-pool", &["deepram-core", "deepram-linux", "deepram-pager", "deepram-media"]),
+    ("deepram-preload", &["deepram-core", "deepram-linux", "deepram-pager"]),
     ("deepram-capi", &["deepram-pool"]),
     ("deepram-python", &["deepram-sim", "deepram-pool", "deepram-trace"]),
     (
@@ -28,6 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "deepram-media",
             "deepram-trace",
             "deepram-sim",
+            "deepram-pager",
             "deepram-pool",
             "deepram-repro",
         ],
@@ -36,8 +38,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The crates that access memory by address, that with vector instructions, and those with a C or Python interface.
-const MAY_BE_UNSAFE: &[&str] =
-    &["deepram-linux", "deepram-pool", "deepram-preload", "deepram-ecc", "deepram-capi", "deepram-python"];
+const MAY_BE_UNSAFE: &[&str] = &[
+    "deepram-linux",
+    "deepram-pager",
+    "deepram-pool",
+    "deepram-preload",
+    "deepram-ecc",
+    "deepram-capi",
+    "deepram-python",
+];
 
 /// Returns one line for each dependency of a workspace that is not permitted.
 fn broken_arrows(metadata: &Value) -> Vec<String> {

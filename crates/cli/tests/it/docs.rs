@@ -192,7 +192,7 @@ fn run_page(page: &str, name: &str) -> usize {
             continue;
         }
         if block.info.contains(&"paged") {
-            if let Err(error) = deepram_pool::pager::available() {
+            if let Err(error) = deepram_pager::available() {
                 eprintln!("{name}: a session is skipped: memory cannot be paged here ({error})");
                 continue;
             }

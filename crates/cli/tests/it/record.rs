@@ -85,7 +85,7 @@ fn what_a_killed_process_has_written_is_kept() {
 
 #[test]
 fn a_failure_leaves_nothing_behind() {
-    if deepram_pool::pager::available().is_err() {
+    if deepram_pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");
         return;
     }

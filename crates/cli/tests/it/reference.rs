@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use deepram_pager::PagerStats;
 use deepram_pool::Stats;
-use deepram_pool::pager::PagerStats;
 use serde_json::Value;
 
 use crate::common::{deepram, folder};

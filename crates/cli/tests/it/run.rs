@@ -55,7 +55,7 @@ fn statistics_are_told_in_three_forms() {
 
 #[test]
 fn without_a_size_it_keeps_within_its_memory_cgroup() {
-    if deepram_pool::pager::available().is_err() {
+    if deepram_pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");
         return;
     }
@@ -89,7 +89,7 @@ fn without_a_size_it_keeps_within_its_memory_cgroup() {
 
 #[test]
 fn the_status_is_the_programs_own() {
-    if deepram_pool::pager::available().is_err() {
+    if deepram_pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");
         return;
     }
@@ -103,7 +103,7 @@ fn the_status_is_the_programs_own() {
 
 #[test]
 fn what_cannot_be_run_is_said() {
-    if deepram_pool::pager::available().is_err() {
+    if deepram_pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");
         return;
     }

@@ -28,7 +28,7 @@ fn agrees(name: &str, dram: &str, arguments: &[&str]) {
 
 /// Returns whether shared memory can be paged to this directory; prints the reason if not.
 fn can_share(store: &str) -> bool {
-    match deepram_pool::pager::can_share(Path::new(store)) {
+    match deepram_pager::can_share(Path::new(store)) {
         Ok(()) => true,
         Err(error) => {
             eprintln!("skipped: shared memory cannot be paged here ({error})");

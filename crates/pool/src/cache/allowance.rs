@@ -9,9 +9,9 @@ use deepram_core::write_allowance::{AllowanceChange, WriteAllowance};
 
 use super::Cache;
 use crate::endurance::Endurance;
-use crate::lock::lock;
 use crate::stats::add;
 use crate::store::Store;
+use deepram_linux::lock::lock;
 
 /// The allowance of each device; empty without a limit.
 pub(super) struct Allowance {

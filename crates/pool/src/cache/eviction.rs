@@ -10,8 +10,8 @@ use deepram_core::cache::{Clock, Replacement};
 
 use super::{Cache, CacheState, Index, LEAST_FRAMES, RESIDENT, STAGING_SHARE};
 use crate::error::{PoolError, Result};
-use crate::pager;
 use crate::stats::add;
+use deepram_pager as pager;
 
 /// Segments dropped under one hold of the lock.
 const SEGMENTS_PER_LOCK: usize = 32;

@@ -10,9 +10,9 @@ use deepram_core::Status;
 use super::permissions::is_permission_error;
 use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
 use crate::error::PoolError;
-use crate::lock::lock;
-use crate::readahead::Window;
 use crate::stats::add;
+use deepram_linux::lock::lock;
+use deepram_pager::readahead::Window;
 
 /// Progress of a page fault.
 pub(super) enum FaultProgress {

@@ -4,10 +4,10 @@
 use std::sync::MutexGuard;
 
 use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
-use crate::buffer::AlignedBuf;
 use crate::error::Result;
 use crate::stats::add;
 use crate::store::Fetched;
+use deepram_linux::buffer::AlignedBuf;
 
 impl Cache {
     /// Makes a segment resident and, for a write, dirty. The segment stays so as long as the returned guard lives.

@@ -15,13 +15,13 @@ use super::fault::FaultProgress;
 use super::readahead::ReadaheadRun;
 use super::threads::HandlerPlan;
 use super::{AccessKind, Cache, Index, Permit};
-use crate::buffer::AlignedBuf;
 use crate::buffer_pool::{BufferPool, ReadBuffer};
 use crate::device::{CompletedRead, Device, ReadQueue};
 use crate::error::Result;
-use crate::event_loop::FaultHandler;
-use crate::handler_wakeup::GroupHandle;
 use crate::store::{Fetched, SlotLocation};
+use deepram_linux::buffer::AlignedBuf;
+use deepram_pager::event_loop::FaultHandler;
+use deepram_pager::handler_wakeup::GroupHandle;
 
 /// Time between two polls of the userfaultfd while reads are in flight: a poll takes a lock that page faults need.
 const POLL_PERIOD: Duration = Duration::from_micros(4);

@@ -9,9 +9,9 @@ use std::io;
 use deepram_core::PageId;
 
 use super::{AccessKind, Cache, CacheState, Index};
-use crate::readahead::Window;
 use crate::stats::add;
 use crate::store::{Fetched, SlotLocation};
+use deepram_pager::readahead::Window;
 
 /// Segments in one readahead job.
 const BATCH: usize = 64;

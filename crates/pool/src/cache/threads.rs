@@ -9,14 +9,14 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::handler::{Handler, HandlerReads};
 use super::{Cache, PanicGuard};
-use crate::buffer::AlignedBuf;
 use crate::device::ReadQueue;
 use crate::error::{PoolError, Result};
-use crate::event_loop::{self, MAX_PINNED_HANDLERS};
-use crate::handler_wakeup::{GroupHandle, HandlerGroup, HandlerPoll};
 use crate::options::FaultOptions;
-use crate::signals::spawn;
 use crate::store::Store;
+use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::signals::spawn;
+use deepram_pager::event_loop::{self, MAX_PINNED_HANDLERS};
+use deepram_pager::handler_wakeup::{GroupHandle, HandlerGroup, HandlerPoll};
 
 /// Handlers for each processor where each handler reads one segment at a time; their least and largest number.
 const BLOCKING_HANDLERS: usize = 2;

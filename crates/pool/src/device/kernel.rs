@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::close_on_fork::ProcessFile;
-use crate::uring::{self, RETRY_PAUSE, SUBMIT_RETRIES, is_transient};
+use deepram_linux::uring::{self, RETRY_PAUSE, SUBMIT_RETRIES, is_transient};
 
 /// Result of a system call; the error is its errno.
 pub type SysResult<T> = Result<T, Errno>;

@@ -24,7 +24,7 @@ pub(crate) use reads::{CompletedRead, ReadQueue, ReadQueues};
 pub const SECTOR: usize = 512;
 
 /// Alignment, in bytes, of every offset, length and buffer that the pool passes to a device.
-pub const ALIGN: usize = 4096;
+pub use deepram_linux::buffer::ALIGN;
 
 /// A file or block device used as flash.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Device;
 use super::kernel::{Ring, Transfer, TransferBuffer};
-use crate::buffer::AlignedBuf;
+use deepram_linux::buffer::AlignedBuf;
 
 /// A completed write, with the `tag` given to [`WriteQueue::write`].
 pub(crate) struct Completion {

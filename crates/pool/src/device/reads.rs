@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::Device;
 use super::kernel::{Ring, Transfer, TransferBuffer};
 use crate::buffer_pool::ReadBuffer;
-use crate::lock::lock;
+use deepram_linux::lock::lock;
 
 /// A wait for completions waits for one part in this many of the reads in flight, so that one call starts that many
 /// new reads: the system call, its wake-up and the device's doorbell cost as much for one read as for several.

@@ -4,8 +4,8 @@
 use std::io;
 
 use super::{ALIGN, Device};
-use crate::buffer::AlignedBuf;
 use crate::format::header::{HEADER_OFFSETS, MAGIC};
+use deepram_linux::buffer::AlignedBuf;
 
 /// Size of the searched range at each end of the device, in bytes.
 const WINDOW: u64 = 1 << 20;

@@ -30,9 +30,9 @@ use self::open::info;
 use self::regions::{AllocatedPages, Regions, record_at};
 use self::tracker::{FaultHandler, Tracker};
 use crate::error::{PoolError, Result};
-use crate::lock::lock;
 use crate::process::Owner;
 use crate::region::Span;
+use deepram_linux::lock::lock;
 
 pub use self::flush::Processor;
 pub use self::mapping::MemoryKind;

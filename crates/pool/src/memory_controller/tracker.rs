@@ -17,12 +17,12 @@ use deepram_linux::flush::Method as FlushMethod;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::mapping::Mapping;
-use crate::event_loop::processors;
-use crate::lock::lock;
 use crate::process::Owner;
 use crate::region::WatchError;
-use crate::signals::spawn;
-use crate::uffd::{Refusal, Uffd, WatchMode};
+use deepram_linux::lock::lock;
+use deepram_linux::signals::spawn;
+use deepram_linux::uffd::{Refusal, Uffd, WatchMode};
+use deepram_pager::event_loop::processors;
 
 /// How long the handler looks for the next fault before it sleeps. A thread that stores to clean pages faults again soon,
 /// and waking the processor of a sleeping handler takes longer than serving the fault.

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::mapped::Mapped;
-use crate::buffer::AlignedBuf;
 use crate::device::{Device, FileDevice};
-use crate::pager::{PAGE, Pager, PagerOptions};
 use crate::{Addr, Pool, Result, Words};
+use deepram_linux::buffer::AlignedBuf;
+use deepram_pager::{PAGE, Pager, PagerOptions};
 
 const WORD: usize = size_of::<AtomicU64>();
 

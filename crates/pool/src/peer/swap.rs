@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 
-use crate::pager::PAGE;
+use deepram_pager::PAGE;
 
 /// The highest priority, so that the kernel swaps to this file before any other.
 const FIRST: i32 = 0x8000 | 0x7fff;

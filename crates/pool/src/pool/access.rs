@@ -3,10 +3,10 @@
 use deepram_core::{Addr, Epoch, PageId};
 
 use super::Pool;
-use crate::buffer::AlignedBuf;
 use crate::cache::{AccessKind, Permit, permission_error};
 use crate::error::{PoolError, Result};
 use crate::region::WatchError;
+use deepram_linux::buffer::AlignedBuf;
 
 /// The part of an access that lies in one segment.
 pub(super) struct SegmentPart {

@@ -4,9 +4,9 @@
 use deepram_core::Addr;
 
 use super::Pool;
-use crate::buffer::AlignedBuf;
 use crate::cache::{AccessKind, Part};
 use crate::error::{PoolError, Result};
+use deepram_linux::buffer::AlignedBuf;
 
 impl Pool {
     /// Copies bytes out of the pool without bringing absent segments into the DRAM cache: the pool reads them into

@@ -9,8 +9,8 @@ use deepram_core::units::PAGE_BYTES;
 
 use super::{Inner, Pool};
 use crate::error::{PoolError, Result};
-use crate::lock::lock;
 use crate::store::Log;
+use deepram_linux::lock::lock;
 
 /// The state that all handles of a pool share.
 pub(super) struct SharedInner(Arc<Inner>);

@@ -3,11 +3,11 @@
 use deepram_core::{Addr, PageId};
 
 use super::Pool;
-use crate::buffer::AlignedBuf;
 use crate::cache::{AccessKind, Handlers, Permit};
 use crate::error::Result;
-use crate::handler_wakeup::HandlerGroup;
-use crate::lock::lock;
+use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::lock::lock;
+use deepram_pager::handler_wakeup::HandlerGroup;
 
 impl Pool {
     /// Returns the controller and the segments of an allocated range of `len` bytes at `addr`.

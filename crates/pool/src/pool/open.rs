@@ -20,10 +20,10 @@ use crate::memory_controller::MemoryInfo;
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::process::Owner;
 use crate::region::{Region, WatchError};
-use crate::signals::spawn;
 use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Store};
-use crate::uffd::WatchMode;
+use deepram_linux::signals::spawn;
+use deepram_linux::uffd::WatchMode;
 
 /// Addresses at which pools are mapped by default: a range of 48 TiB that neither the kernel nor a sanitizer uses by
 /// itself.

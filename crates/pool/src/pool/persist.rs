@@ -7,11 +7,11 @@ use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, PageId, Status};
 
 use super::{Inner, Pool};
-use crate::buffer::AlignedBuf;
 use crate::error::{PoolError, Result};
 use crate::format::line::LINE;
-use crate::lock::lock;
 use crate::store::Store;
+use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::lock::lock;
 
 /// Lines in a page.
 const PAGE_LINES: u64 = PAGE_BYTES / LINE as u64;

@@ -9,9 +9,9 @@
 use deepram_core::{Addr, Epoch};
 
 use super::Pool;
-use crate::buffer::AlignedBuf;
 use crate::cache::{AccessKind, Permit};
 use crate::error::{PoolError, Result};
+use deepram_linux::buffer::AlignedBuf;
 
 const RECORD: usize = 128;
 const RECORDS: usize = 512;

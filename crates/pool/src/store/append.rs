@@ -8,11 +8,11 @@ use deepram_core::placement::{SegmentRef, place};
 use deepram_core::{BlockId, Epoch, PageId, Slot, Stamp};
 
 use super::{Head, Log, Result, Store};
-use crate::buffer::AlignedBuf;
 use crate::format::batch::{self, BatchHeader, Meta, NextBlock, SlotKind, SlotRecord};
 use crate::format::codec::crc32c;
 use crate::format::header::Geometry;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// Writes in flight at once.
 pub(super) const QUEUE_DEPTH: usize = 4;

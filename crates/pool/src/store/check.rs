@@ -4,9 +4,9 @@ use deepram_core::ftl::BlockState;
 use deepram_core::{Addr, BlockId, ChunkId, Epoch, PageId, Slot};
 
 use super::{Log, Result, Store};
-use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::{BatchHeader, SlotKind};
+use deepram_linux::buffer::AlignedBuf;
 
 /// A compaction leaves blocks alone whose live share is above this.
 const COMPACT_SHARE: f64 = 0.9;

@@ -4,11 +4,11 @@
 use deepram_core::{BlockId, ChunkId};
 
 use super::{CHUNK_BYTES, ChunkLocation, Log, Result, Store, Tables};
-use crate::buffer::AlignedBuf;
 use crate::format::codec::crc32c;
 use crate::format::header::{Extent, HEADER_OFFSETS, PoolHeader};
 use crate::format::root::RootRecord;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// A block of tables with a smaller live share than one part in this many is emptied by rewriting its chunks.
 const SPARSE_SHARE: u16 = 4;

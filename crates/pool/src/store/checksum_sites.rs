@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::checkpoint::slots;
 use super::{Log, Result, Store};
-use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::BatchHeader;
 use crate::format::header::{HEADER_BYTES, HEADER_OFFSETS, PoolHeader};
+use deepram_linux::buffer::AlignedBuf;
 
 /// The structure that a checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

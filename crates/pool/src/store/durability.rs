@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use super::{Log, Result, Store};
 use crate::error::PoolError;
-use crate::lock::lock;
+use deepram_linux::lock::lock;
 
 /// The flushes and durable writes of a device.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use std::io;
 use deepram_core::{ChunkId, Epoch, PageId, Status};
 
 use super::{CHUNK_BYTES, Result, Store};
-use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::{BatchHeader, SlotRecord};
 use crate::format::codec::{FormatError, crc32c};
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use deepram_core::ftl::BlockState;
 use super::recover::{LogDamage, Recovery, RepairedSlot, state};
 use super::uuid_prefix;
 use super::{Log, Result, Store};
-use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::{self, BatchHeader, NextBlock, SlotKind};
 use crate::format::codec::{FormatError, crc32c};
 use crate::format::header::COUNTERS_END;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// Blocks searched for batches after the end of the log, in addition to the blocks that its batches name.
 const LIKELY_BLOCKS: usize = 64;

@@ -39,8 +39,8 @@ use crate::device::{Device, WriteQueue};
 use crate::error::{PoolError, Result};
 use crate::format::batch::{Meta, NextBlock};
 use crate::format::header::{Extent, Geometry};
-use crate::lock::lock;
 use crate::stats::Counters;
+use deepram_linux::lock::lock;
 
 pub(crate) use append::{Commit, Stream, WriteItem};
 use block_summaries::BlockSummaries;

@@ -6,11 +6,11 @@ use deepram_core::{BlockId, PageId, Stamp};
 
 use super::space::max_live_to_reclaim;
 use super::{Log, Result, Store, Stream, WriteItem};
-use crate::buffer::AlignedBuf;
 use crate::error::PoolError;
 use crate::format::batch::{SlotKind, SlotRecord};
 use crate::format::codec::crc32c;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// Difference in block uses above which a cold, little-worn block is emptied, so that it wears like the others.
 const WEAR_SPREAD: u32 = 256;

@@ -13,7 +13,6 @@ use deepram_core::{BlockId, ChunkId, Epoch, PageId, SegmentSize, Status, Volume}
 use super::create::Identity;
 use super::parity::Stripes;
 use super::{Store, Stream, uuid_prefix};
-use crate::buffer::AlignedBuf;
 use crate::device::Device;
 use crate::error::{PoolError, Result};
 use crate::format::VERSION;
@@ -22,6 +21,7 @@ use crate::format::codec::{FormatError, crc32c};
 use crate::format::header::{COUNTERS_END, Geometry, HEADER_BYTES, HEADER_OFFSETS, Parsed, PoolHeader};
 use crate::format::root::RootRecord;
 use crate::stats::{Counters, add};
+use deepram_linux::buffer::AlignedBuf;
 
 /// A controller that has been read, before the state to return to is chosen.
 pub(crate) struct Recovery {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::filled::{SEGMENT, WORDS, expected, filled, ways, word_of};
 use crate::gate::Gated;
 use crate::scratch::{MIB, Scratch, mappable, mix};
+use deepram_pager::PagerPolicy;
 use deepram_pool::device::Device;
-use deepram_pool::pager::PagerPolicy;
 use deepram_pool::{
     Addr, CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, PoolError, Retention, Words,
 };

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use deepram_pool::pager::{self, PAGE, Pager, PagerOptions};
+use deepram_pager::{self as pager, PAGE, Pager, PagerOptions};
 use deepram_pool::{CreateOptions, Lifetime, PoolError};
 
 use crate::scratch::{MIB, Scratch, mappable, mix};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use deepram_core::persist::{FlushStep, Geometry, RangeFlush, SyncMode};
+use deepram_linux::descriptors::replace_own;
 use deepram_linux::dirty::{DirtyPages, page_bytes};
 use deepram_linux::flush::{Flusher, Method};
-use deepram_pool::descriptors::replace_own;
 
 use super::spin_lock::SpinLock;
 use super::{files, settings};

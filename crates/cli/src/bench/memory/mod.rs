@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use deepram_core::Bytes;
-use deepram_pool::pager::PagerPolicy;
+use deepram_pager::PagerPolicy;
 use deepram_pool::peer::SwapFile;
 use serde::{Deserialize, Serialize};
 

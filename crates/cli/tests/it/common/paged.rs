@@ -32,7 +32,7 @@ pub(crate) fn within(seconds: u32, program: impl AsRef<OsStr>) -> Command {
 
 /// Compiles a program of `tests/programs`. Returns None and prints the reason where there is no compiler or no paging.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    if let Err(error) = deepram_pool::pager::available() {
+    if let Err(error) = deepram_pager::available() {
         eprintln!("skipped: memory cannot be paged here ({error})");
         return None;
     }

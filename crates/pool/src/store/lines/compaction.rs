@@ -10,12 +10,12 @@ use deepram_core::units::PAGE_BYTES;
 use super::super::{Log, Result, Store, space};
 use super::LINE;
 use super::ring::{RecordPosition, Records, Ring};
-use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
 use crate::error::PoolError;
 use crate::format::header::Geometry;
 use crate::format::line;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// Size of a new ring, in bytes. A device without room for it gets a ring of `RING_SHARE` of the device.
 const RING_BYTES: u64 = 16 << 20;

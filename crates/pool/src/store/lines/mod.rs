@@ -27,13 +27,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Result, Store};
-use crate::buffer::AlignedBuf;
 use crate::device::ALIGN;
 use crate::error::PoolError;
 use crate::format::line::{self, LINE};
-use crate::lock::lock;
 use crate::stats::add;
 pub(super) use compaction::{ring_blocks, ring_bytes_for};
+use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::lock::lock;
 use ring::Ring;
 pub(crate) use ring::{RecordPosition, RingRoot};
 use shadow_copies::ShadowCopies;

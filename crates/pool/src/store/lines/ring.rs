@@ -11,12 +11,12 @@ use super::super::{ChecksumKind, ChecksumSite, Report, Result, Store};
 use deepram_core::ftl::BlockState;
 use deepram_core::{BlockId, Bytes, Epoch};
 
-use crate::buffer::AlignedBuf;
 use crate::device::{ALIGN, SECTOR};
 use crate::error::PoolError;
 use crate::format::header::COUNTERS_END;
 use crate::format::line::{self, LineHeader, LineSector};
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// Remembered positions in each block: the granularity at which the beginning of the log can move.
 const POSITIONS_PER_BLOCK: u64 = 16;

@@ -8,11 +8,11 @@ use deepram_core::ftl::BlockState;
 
 use super::super::{Log, Result, Store};
 use super::{ALL_FINAL, IDLE, MOST_PENDING, ParityIndex, Stripes, code};
-use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
 use crate::format::batch::SlotKind;
 use crate::format::codec::crc32c;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
 
 /// Bytes of data columns in memory at once.
 const CHUNK_BYTES: usize = 2 << 20;

@@ -4,10 +4,10 @@ use deepram_core::BlockId;
 use deepram_core::ftl::BlockState;
 
 use super::super::{Log, Result, Store};
-use crate::buffer::AlignedBuf;
 use crate::format::codec::crc32c;
-use crate::lock::lock;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::lock::lock;
 
 /// Most slots that wait to be rewritten; a slot beyond them is rewritten after it has been read again.
 const MOST_QUEUED: usize = 4096;

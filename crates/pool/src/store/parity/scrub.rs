@@ -6,11 +6,11 @@ use deepram_core::ftl::BlockState;
 use super::super::check::Report;
 use super::super::{Log, Result, Store};
 use super::{ALL_FINAL, ParityIndex, Stripes};
-use crate::buffer::AlignedBuf;
 use crate::device::SECTOR;
 use crate::format::codec::crc32c;
-use crate::lock::lock;
 use crate::stats::add;
+use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::lock::lock;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use deepram_core::Redundancy;
 
 use super::code;
-use crate::buffer::AlignedBuf;
 use crate::device::{Device, SECTOR};
 use crate::format::codec::crc32c;
 use crate::format::header::Geometry;
 use crate::format::parity::ParityIndex;
+use deepram_linux::buffer::AlignedBuf;
 
 /// The parity of one controller's device.
 pub(in crate::store) struct Stripes {

@@ -1,0 +1,622 @@
+//! Evicts pages ahead of need, many at a time, and writes the dirty ones together.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::direct_io::MoveArea;
+use super::fatal::discard;
+use super::huge_pages::chunk_of;
+use super::page_table::{CHUNK_BYTES, PageState, SwapSlot, Trigger};
+use super::stats::add;
+use super::victim_buffer::{Frame, FrameState};
+use super::write_back::{WriteBack, WriteRun};
+use super::{AddressSpace, Inner, PAGE, VICTIM_BUFFER_SHARE, contiguous_ranges};
+use deepram_linux::lock::lock;
+use deepram_linux::message::write_line;
+
+/// Pages that are evicted together, and written together if dirty.
+const BATCH: usize = 64;
+/// How often the evictor checks the budget without being woken: other processes share it.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Pause after a failed write.
+const FAILURE_PAUSE: Duration = Duration::from_millis(50);
+/// Shortest time between two messages about a failing swap file.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a fault sleeps at a time while other threads write the pages in its way.
+const WRITE_WAIT: Duration = Duration::from_micros(50);
+
+/// Pages that are protected and copied together; a thread that needs one of them waits for all.
+pub(super) const PROTECT_BATCH: usize = 32;
+/// The victim buffer has one frame in this many in a process that was forked, or that shares memory with a process
+/// forked from it.
+const FORKED_VICTIM_BUFFER_SHARE: usize = 32;
+/// Largest gap in bytes between two dirty pages that one call protects together.
+const PROTECT_GAP: usize = 128 * PAGE;
+/// Number of evictor threads: one writes while the other selects victims.
+pub(super) const EVICTORS: usize = 2;
+
+/// State of the thread that currently evicts.
+#[derive(Debug, Default)]
+pub(super) struct EvictorState {
+    /// Number of consecutive victims that could not be evicted.
+    failed_in_a_row: usize,
+    move_area: Option<MoveArea>,
+}
+
+/// A page that is being evicted.
+pub(super) struct Victim {
+    pub(super) page: usize,
+    pub(super) destination: Destination,
+    unreadable: bool,
+}
+
+impl Victim {
+    pub(super) fn is_dirty(&self) -> bool {
+        matches!(self.destination, Destination::WriteBack(_))
+    }
+}
+
+/// Where a victim goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Into this frame of the victim buffer, and from there to the swap file.
+    WriteBack(u32),
+    /// Into this frame of the victim buffer; the page is in the swap file already.
+    VictimBuffer(u32),
+    /// Out of DRAM at once: the page is in the swap file, at this slot.
+    Drop(SwapSlot),
+}
+
+impl Destination {
+    /// The victim's frame in the victim buffer, if it has one.
+    pub(super) fn frame(self) -> Option<u32> {
+        match self {
+            Destination::WriteBack(frame) | Destination::VictimBuffer(frame) => Some(frame),
+            Destination::Drop(_) => None,
+        }
+    }
+}
+
+impl Inner {
+    /// Frames that are kept free ahead of need.
+    pub(super) fn headroom(&self) -> usize {
+        (self.frames.limit() / 64).clamp(64, 2048)
+    }
+
+    /// Largest number of frames in the victim buffer. Copies of pages that a forked process also has in memory take
+    /// DRAM and free none, so such processes have a small buffer.
+    fn victim_buffer_limit(&self) -> usize {
+        self.frames.fair_share()
+            / if self.shares_with_fork.load(Relaxed) {
+                FORKED_VICTIM_BUFFER_SHARE
+            } else {
+                VICTIM_BUFFER_SHARE
+            }
+    }
+
+    /// Number of pages that are evicted together.
+    fn batch_pages(&self) -> usize {
+        BATCH.min(self.frames.limit() / 16).max(1)
+    }
+
+    /// Body of an evictor thread. The `first` one also updates the accounting ten times a second.
+    pub(super) fn run_evictor(self: &Arc<Self>, first: bool, write_back: &mut WriteBack) {
+        let mut last_poll: Option<Instant> = None;
+        let mut stagers = Vec::new();
+        while !self.stopping.load(Relaxed) {
+            let wake_ups = self.frames.wake_ups();
+            if first {
+                stagers.extend(self.start_stagers());
+            }
+            if first && last_poll.is_none_or(|at| at.elapsed() >= POLL_INTERVAL) {
+                self.update_accounting();
+                self.release_idle_stages();
+                self.publish();
+                self.options.periodic.iter().for_each(|call| call());
+                last_poll = Some(Instant::now());
+            }
+            if self.frames.excess(self.headroom()) > 0 {
+                self.trim_victim_buffer();
+            }
+            let excess = self.frames.excess(self.headroom());
+            // A whole batch, although one page would do for now: each round costs wake-ups and a write.
+            if excess > 0
+                && (self.evict(&self.read(), self.batch_pages(), None, None, write_back)
+                    || self.more_victims_possible())
+            {
+                continue;
+            }
+            if !(first && self.needs_stagers()) {
+                let pause = if excess > 0 { FAILURE_PAUSE } else { POLL_INTERVAL };
+                self.frames.wait_for_wake_up(wake_ups, pause);
+            }
+        }
+        // The runtime has reported a panic of the thread already.
+        stagers.into_iter().flatten().for_each(|thread: JoinHandle<()>| drop(thread.join()));
+    }
+
+    /// Updates the charges for tables, for idle frames of the victim buffer and for unpaged memory.
+    fn update_accounting(&self) {
+        // Held to the end: a fork must find no other lock held.
+        let space = self.read();
+        let tables = self.table_bytes(&space);
+        self.frames.set_limit(self.dram.load(Relaxed) / PAGE);
+        self.frames.set_tables(tables.div_ceil(PAGE));
+        if !self.forked {
+            self.shares_with_fork.store(space.swap_file.has_children(), Relaxed);
+        }
+        self.trim_victim_buffer();
+        self.count_unpaged();
+    }
+
+    /// Evicts on the fault path until `count` frames are free: the evictors were not fast enough. If frames are still
+    /// missing afterwards, no page can leave: all pages are pinned, or the swap file fails.
+    pub(super) fn evict_synchronously(&self, space: &AddressSpace, count: usize) {
+        let mut write_back = WriteBack::new(false);
+        self.trim_victim_buffer();
+        loop {
+            let excess = self.frames.excess(count);
+            if excess == 0 || self.swap_failing.load(Relaxed) || self.stopping.load(Relaxed) {
+                return;
+            }
+            let moved = self.evict(space, excess.min(BATCH), None, None, &mut write_back);
+            if !moved {
+                // The thread that writes the pages in the way already holds the address-space lock, so its write
+                // completes.
+                if !self.victim_buffer().has_writes() && self.evicting_chunks.load(Relaxed) == 0 {
+                    return;
+                }
+                std::thread::sleep(WRITE_WAIT);
+            }
+        }
+    }
+
+    /// Evicts the pages of a range.
+    pub(super) fn evict_range(&self, start: usize, len: usize) {
+        let mut pages = Vec::new();
+        let space = self.read();
+        for (from, to) in space.page_table.within(start / PAGE * PAGE, start + len) {
+            space.page_table.each_known(from, to, |address, page| {
+                if matches!(page.state, PageState::Clean(_) | PageState::Dirty) {
+                    pages.push(address);
+                }
+            });
+        }
+        let mut write_back = WriteBack::new(self.options.io_uring);
+        for batch in pages.chunks(BATCH) {
+            self.evict(&space, batch.len(), Some(batch), None, &mut write_back);
+        }
+    }
+
+    /// Evicts so that frames become free, or a huge page is moved into `stage`. Returns whether it made progress.
+    pub(super) fn evict_for_stage(
+        &self,
+        space: &AddressSpace,
+        stage: usize,
+        write_back: &mut WriteBack,
+    ) -> bool {
+        self.evict(space, self.batch_pages(), None, Some(stage), write_back)
+    }
+
+    /// Frees `count` frames: pages move from memory to the victim buffer, and the oldest pages of the buffer leave it.
+    /// More pages enter the buffer than leave it until it is full. If the policy chooses a huge page, the huge page is
+    /// evicted as a whole, through the stage `spare` if given, and the batch ends there. Returns whether it made
+    /// progress.
+    fn evict(
+        &self,
+        space: &AddressSpace,
+        count: usize,
+        chosen: Option<&[usize]>,
+        spare: Option<usize>,
+        write_back: &mut WriteBack,
+    ) -> bool {
+        let (used, free) = {
+            let buffer = self.victim_buffer();
+            (buffer.used_frames(), buffer.free_frames())
+        };
+        let share = self.victim_buffer_limit().min(used + free);
+        let moves = count + count.min(share.saturating_sub(used));
+        let parts: Vec<(usize, Option<&[usize]>)> = match chosen {
+            Some(pages) => pages.chunks(PROTECT_BATCH).map(|part| (part.len(), Some(part))).collect(),
+            None => {
+                (0..moves).step_by(PROTECT_BATCH).map(|at| (PROTECT_BATCH.min(moves - at), None)).collect()
+            }
+        };
+        let mut victims = Vec::with_capacity(moves);
+        let (mut freed, mut failed, mut huge) = (0, 0, None);
+        for (count, chosen) in parts {
+            let used = self.victim_buffer().used_frames();
+            freed += self.drain_victim_buffer(space, (used + count).saturating_sub(share));
+            let mut evictor = lock(&self.evictor);
+            let (mut part, chunk) = self.choose_victims(space, count, chosen);
+            let chosen = part.len();
+            self.unmap_victims(space, &mut evictor, &mut part);
+            failed += chosen - part.len();
+            freed += part.iter().filter(|victim| victim.destination.frame().is_none()).count();
+            victims.extend(part);
+            drop(evictor);
+            huge = chunk;
+            if huge.is_some() {
+                break;
+            }
+            // Lets the threads on this processor, for whose faults the frames are, run first, as long as frames are
+            // left.
+            if self.frames.excess(self.headroom() / 2) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        if !self.write_back_victims(space, &victims, write_back) {
+            huge.into_iter().for_each(|chunk| self.reinsert_huge_page(space, chunk));
+            return false;
+        }
+        if let Some(chunk) = huge {
+            self.evict_huge_page(space, chunk, spare);
+            return !self.swap_failing.load(Relaxed);
+        }
+        freed += self.drain_victim_buffer(space, count.saturating_sub(freed));
+        let moved = freed > 0 || !victims.is_empty();
+        let mut evictor = lock(&self.evictor);
+        evictor.failed_in_a_row = if moved { 0 } else { evictor.failed_in_a_row + failed };
+        moved
+    }
+
+    /// Whether to go on although no victim could be evicted: until all pages in memory have been tried.
+    fn more_victims_possible(&self) -> bool {
+        let failed_in_a_row = &mut lock(&self.evictor).failed_in_a_row;
+        if *failed_in_a_row >= self.frames.limit() {
+            *failed_in_a_row = 0;
+        }
+        *failed_in_a_row > 0
+    }
+
+    /// Removes up to `count` of the oldest pages from the victim buffer. Returns how many.
+    fn drain_victim_buffer(&self, space: &AddressSpace, count: usize) -> usize {
+        let mut drained = 0;
+        while drained < count {
+            let Some((number, frame)) = self.victim_buffer().oldest() else { break };
+            let Some((mut chunk, at)) = space.page_table.chunk(frame.page) else { continue };
+            // The page has come back meanwhile; the thread that brought it back releases the frame.
+            if chunk[at].state != PageState::InVictimBuffer(number) {
+                continue;
+            }
+            let mut buffer = self.victim_buffer();
+            // The page may have come back and left again into the same frame, so the frame's present state counts.
+            let Frame { state: FrameState::Buffered, slot: Some(slot), .. } = *buffer.frame(number) else {
+                continue;
+            };
+            buffer.remove(number);
+            drop(buffer);
+            chunk[at].state = PageState::Stored(slot);
+            if chunk[at].read_ahead {
+                self.readahead_admission.page_departed();
+            }
+            if let Some(trigger) = chunk[at].trigger.take() {
+                add(&self.counters.readahead_windows_wasted, 1);
+                if trigger == Trigger::Probe {
+                    self.fault_around.probe_ended(frame.page, false);
+                }
+            }
+            chunk[at].cool();
+            self.frames.release(1);
+            drained += 1;
+        }
+        drained
+    }
+
+    /// Chooses victims, marks them as evicting and gives each a frame in the victim buffer; sorted by address. If the
+    /// policy chooses a huge page, the choice ends with it.
+    fn choose_victims(
+        &self,
+        space: &AddressSpace,
+        count: usize,
+        chosen: Option<&[usize]>,
+    ) -> (Vec<Victim>, Option<usize>) {
+        let mut huge = None;
+        let mut pages: Vec<usize> = match chosen {
+            Some(pages) => {
+                for page in pages {
+                    if let Some((mut chunk, at)) = space.page_table.chunk(*page)
+                        && matches!(chunk[at].state, PageState::Clean(_) | PageState::Dirty)
+                    {
+                        self.split(&mut chunk, page / CHUNK_BYTES * CHUNK_BYTES);
+                        lock(&self.policy).remove((page / PAGE) as u64);
+                    }
+                }
+                pages.to_vec()
+            }
+            None => {
+                let mut policy = lock(&self.policy);
+                let keys = (0..count).map_while(|_| policy.victim(&mut |_| true));
+                keys.map_while(|key| {
+                    huge = chunk_of(key);
+                    huge.is_none().then(|| key as usize * PAGE)
+                })
+                .collect()
+            }
+        };
+        pages.sort_unstable();
+        let mut victims = Vec::with_capacity(pages.len());
+        for page in pages {
+            let Some((mut chunk, at)) = space.page_table.chunk(page) else { continue };
+            // The page has become part of a huge page since the policy chose it, and now has another key.
+            if chunk.huge {
+                continue;
+            }
+            let info = &mut chunk[at];
+            let slot = match info.state {
+                PageState::Clean(slot) => Some(slot),
+                PageState::Dirty => None,
+                // The page has left memory in another way.
+                _ => continue,
+            };
+            let insert = |frame_state| self.victim_buffer().insert(page, slot, frame_state);
+            let destination = match slot {
+                _ if info.pinned => None,
+                Some(slot) if info.read_ahead && info.heat == 0 && !self.readahead_admission.admit() => {
+                    Some(Destination::Drop(slot))
+                }
+                Some(_) => insert(FrameState::Buffered).map(Destination::VictimBuffer),
+                None => insert(FrameState::Writing).map(Destination::WriteBack),
+            };
+            match destination {
+                Some(destination) => {
+                    if slot.is_some() && std::mem::take(&mut info.testing_prediction) {
+                        self.write_prediction.page_left_clean();
+                    }
+                    info.state = PageState::Evicting;
+                    victims.push(Victim { page, destination, unreadable: info.unreadable });
+                }
+                // Still under the chunk's lock: the page has no other state yet.
+                None => lock(&self.policy).insert((page / PAGE) as u64),
+            }
+        }
+        (victims, huge)
+    }
+
+    /// Protects the victims, copies them into their frames and drops them from memory; or moves them. Victims that a
+    /// device may be storing to are taken off the list.
+    fn unmap_victims(&self, space: &AddressSpace, evictor: &mut EvictorState, victims: &mut Vec<Victim>) {
+        let moves = self.direct_io.load(Relaxed);
+        // The victims to protect and copy.
+        let dirty: Vec<usize> = if moves {
+            self.move_dirty_victims(space, &mut evictor.move_area, victims)
+        } else {
+            victims.iter().filter(|victim| victim.is_dirty()).map(|victim| victim.page).collect()
+        };
+        let here =
+            |victim: &Victim| !moves || !victim.is_dirty() || dirty.binary_search(&victim.page).is_ok();
+        // Clean pages are protected already.
+        for (start, len) in protection_ranges(space, &dirty) {
+            let gone = space.protect(start, len);
+            victims.retain(|victim| !gone.contains(&victim.page) || self.forget_victim(space, victim));
+        }
+        victims.retain(|victim| {
+            let Some(number) = victim.destination.frame().filter(|_| here(victim)) else { return true };
+            let frame = self.victim_buffer().bytes(number);
+            self.copy_page(victim, frame).inspect_err(report_unreadable).is_ok()
+                || self.cancel_eviction(space, victim)
+        });
+        let pages: Vec<usize> =
+            victims.iter().filter(|victim| here(victim)).map(|victim| victim.page).collect();
+        let runs = contiguous_ranges(&pages);
+        // SAFETY: managed memory whose contents are in the frames; no thread can have stored to it since the copy.
+        unsafe { discard(&runs) };
+        add(&self.counters.evicted_pages, victims.len() as u64);
+        // Frames of memory become frames of the victim buffer: their number stays.
+        for victim in victims.iter() {
+            let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { continue };
+            let info = &mut chunk[at];
+            info.state = match victim.destination {
+                Destination::WriteBack(frame) | Destination::VictimBuffer(frame) => {
+                    PageState::InVictimBuffer(frame)
+                }
+                Destination::Drop(slot) => {
+                    self.frames.release(1);
+                    PageState::Stored(slot)
+                }
+            };
+            if info.predicted_written && self.write_prediction.starts_test() {
+                (info.predicted_written, info.testing_prediction) = (false, true);
+            }
+            if std::mem::take(&mut info.fault_waiting) {
+                space.wake(victim.page, PAGE);
+            }
+        }
+    }
+
+    /// Handles a victim whose mapping is gone. Returns `false`, which takes it off the caller's list.
+    fn forget_victim(&self, space: &AddressSpace, victim: &Victim) -> bool {
+        let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { return false };
+        let slot = match victim.destination {
+            Destination::Drop(slot) => Some(slot),
+            Destination::WriteBack(number) | Destination::VictimBuffer(number) => {
+                let mut buffer = self.victim_buffer();
+                buffer.remove(number);
+                buffer.frame(number).slot
+            }
+        };
+        slot.into_iter().for_each(|slot| space.swap_file.free(slot));
+        chunk[at].state = PageState::Fresh;
+        self.frames.release(1);
+        if std::mem::take(&mut chunk[at].fault_waiting) {
+            space.wake(victim.page, PAGE);
+        }
+        false
+    }
+
+    /// Copies a managed page that is in memory.
+    ///
+    /// # Errors
+    /// The program has made the page unreadable, and the kernel refuses to read it: to a forked process that has
+    /// changed its user, or that sees no `/proc`.
+    fn copy_page(&self, victim: &Victim, to: *mut u8) -> io::Result<()> {
+        if victim.unreadable {
+            // The program has made the page unreadable for itself; the kernel can still read it.
+            // SAFETY: the frame has the length of a page, and its owner gave it to this function.
+            return self.proc_files.read(unsafe { std::slice::from_raw_parts_mut(to, PAGE) }, victim.page);
+        }
+        // SAFETY: the page is managed, in memory, readable, and write-protected, so that it does not change; the frame
+        // is as large, and its owner gave it to this function.
+        unsafe { std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance(victim.page), to, PAGE) };
+        Ok(())
+    }
+
+    /// Writes the dirty victims, in as few runs of slots as possible. Returns `false` if the swap file did not take all
+    /// of them: the others stay in memory.
+    fn write_back_victims(
+        &self,
+        space: &AddressSpace,
+        victims: &[Victim],
+        write_back: &mut WriteBack,
+    ) -> bool {
+        let mut dirty: Vec<(usize, u32, &[u8])> = Vec::new();
+        {
+            let buffer = self.victim_buffer();
+            for victim in victims {
+                let Destination::WriteBack(frame) = victim.destination else { continue };
+                // SAFETY: a frame of the victim buffer that is being written: it is given to no other page, and no
+                // thread writes to it.
+                let bytes = unsafe { std::slice::from_raw_parts(buffer.bytes(frame), PAGE) };
+                dirty.push((victim.page, frame, bytes));
+            }
+        }
+        add(&self.counters.evicted_dirty_pages, dirty.len() as u64);
+        let (mut runs, mut placed, mut refused) = (Vec::new(), 0, None);
+        while placed < dirty.len() && refused.is_none() {
+            match space.swap_file.allocate((dirty.len() - placed) as u32) {
+                Ok((first, len)) => {
+                    let pages =
+                        dirty[placed..placed + len as usize].iter().map(|(.., bytes)| *bytes).collect();
+                    runs.push(WriteRun { first, pages });
+                    placed += len as usize;
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        let mut staying = dirty.split_off(placed);
+        let mut rest = &dirty[..];
+        for (run, written) in runs.iter().zip(write_back.write(&space.swap_file, &runs)) {
+            let here;
+            (here, rest) = rest.split_at(run.pages.len());
+            let slots = (run.first..).map(|number| space.swap_file.slot(number));
+            add(&self.counters.bytes_written, (here.len() * PAGE) as u64);
+            match written {
+                Ok(()) => {
+                    add(&self.counters.writes, 1);
+                    add(&self.counters.written_back_pages, here.len() as u64);
+                    slots.zip(here).for_each(|(slot, (_, frame, _))| self.finish_write(space, *frame, slot));
+                }
+                Err(error) => {
+                    slots.zip(here).for_each(|(slot, _)| space.swap_file.free(slot));
+                    staying.extend_from_slice(here);
+                    refused = Some(error);
+                }
+            }
+        }
+        let Some(error) = refused else {
+            if !victims.is_empty() {
+                self.swap_failing.store(false, Relaxed);
+            }
+            return true;
+        };
+        self.note_swap_failure(&error);
+        #[cfg(test)]
+        self.test_delay();
+        self.restore_unwritten(space, &staying);
+        false
+    }
+
+    /// Records that a write to the swap file failed, and reports it to the user.
+    pub(super) fn note_swap_failure(&self, error: &std::io::Error) {
+        add(&self.counters.io_errors, 1);
+        self.swap_failing.store(true, Relaxed);
+        let mut last_complaint = lock(&self.last_complaint);
+        if last_complaint.is_none_or(|at| at.elapsed() >= COMPLAINT_INTERVAL) {
+            *last_complaint = Some(Instant::now());
+            write_line(format_args!(
+                "deepram: writing to the swap file failed ({error}); pages stay in DRAM beyond the budget until \
+                 writing works again"
+            ));
+        }
+    }
+
+    fn finish_write(&self, space: &AddressSpace, number: u32, slot: SwapSlot) {
+        let mut buffer = self.victim_buffer();
+        let frame = buffer.frame(number);
+        if frame.state == FrameState::WritingReturned {
+            // The page is back in memory, and dirty there.
+            buffer.remove(number);
+            self.frames.release(1);
+            space.swap_file.free(slot);
+        } else {
+            frame.slot = Some(slot);
+            frame.state = FrameState::Buffered;
+        }
+    }
+
+    /// Puts pages that could not be written back into memory.
+    fn restore_unwritten(&self, space: &AddressSpace, pages: &[(usize, u32, &[u8])]) {
+        for (page, number, bytes) in pages {
+            let Some((mut chunk, at)) = space.page_table.chunk(*page) else { continue };
+            let waits = chunk[at].state == PageState::InVictimBuffer(*number);
+            if waits {
+                // A page that is no longer mapped is forgotten.
+                chunk[at].state = PageState::Fresh;
+                if space.install(*page, bytes, false) == 1 {
+                    chunk[at].state = PageState::Dirty;
+                    self.frames.charge(1);
+                    lock(&self.policy).insert((page / PAGE) as u64);
+                }
+            }
+            drop(chunk);
+            let mut buffer = self.victim_buffer();
+            let frame = buffer.frame(*number);
+            if waits || frame.state == FrameState::WritingReturned {
+                buffer.remove(*number);
+                self.frames.release(1);
+            } else {
+                // The page is coming back from this frame just now: the thread that brings it back releases the frame.
+                frame.state = FrameState::Buffered;
+            }
+        }
+    }
+}
+
+/// Joins neighbouring pages (sorted) into ranges to protect. Pages in between that cannot be stored to are included:
+/// each call interrupts every processor that runs the program.
+fn protection_ranges(space: &AddressSpace, pages: &[usize]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &page in pages {
+        match runs.last_mut() {
+            Some((start, len))
+                if page - (*start + *len) <= PROTECT_GAP && no_page_is_dirty(space, *start + *len, page) =>
+            {
+                *len = page + PAGE - *start;
+            }
+            _ => runs.push((page, PAGE)),
+        }
+    }
+    runs
+}
+
+/// Whether the range is managed and none of its pages can be stored to. That may change at once; a page that is
+/// protected nevertheless only causes a fault that changes nothing else.
+fn no_page_is_dirty(space: &AddressSpace, start: usize, end: usize) -> bool {
+    let mut stored = false;
+    space.page_table.each_known(start, end, |_, page| stored |= page.state == PageState::Dirty);
+    !stored && space.page_table.covers(start, end)
+}
+
+/// Reports, once, that a page cannot be read.
+fn report_unreadable(error: &io::Error) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Relaxed) {
+        write_line(format_args!(
+            "deepram: memory that the program has made unreadable stays in DRAM: the pager cannot read it either \
+             (/proc/self/mem: {error})"
+        ));
+    }
+}

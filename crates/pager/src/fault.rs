@@ -1,0 +1,463 @@
+//! Serves page faults and installs pages: the steps before a read, and the steps after its bytes have arrived.
+
+use std::io;
+
+use super::fault_recorder::FaultKind;
+use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot, Trigger};
+use super::stats::add;
+use super::victim_buffer::FrameState;
+use super::{AddressSpace, BATCH, Inner, PAGE, fault_around};
+use crate::readahead::Window;
+use deepram_linux::lock::lock;
+use deepram_linux::uffd::Fault;
+
+/// Attempts at a read that fails, before the process is ended.
+const TRIES: usize = 3;
+
+/// Contents of fresh pages. They are in the program's file, and so in no budget.
+static ZEROS: [u8; BATCH * PAGE] = [0; BATCH * PAGE];
+
+/// A page on its way into memory: its state is `Incoming`, and it is charged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IncomingPage {
+    pub(super) page: usize,
+    /// Slot of the swap file from which it is read.
+    pub(super) slot: SwapSlot,
+    /// Whether it is predicted to be written: it is then installed writable, and its slot is freed.
+    pub(super) writable: bool,
+}
+
+/// The page among those read ahead whose first use is to be seen, and why: the first page of a window (of which this
+/// may be a part), or one neighbour of a missed page ([`fault_around`]).
+pub(super) type TriggerPage = (usize, Trigger);
+
+/// Result of serving a fault.
+#[derive(Debug, Default)]
+pub(super) struct FaultOutcome {
+    /// The page that has to be read first; `None` if no read is needed.
+    pub(super) read: Option<IncomingPage>,
+    /// The window to read ahead.
+    pub(super) window: Option<Window>,
+    /// Whether the thread still waits: the page is on its way already, or is leaving.
+    pub(super) waits: bool,
+}
+
+impl Inner {
+    /// Queues a window for reading.
+    pub(super) fn queue_window(&self, window: Window) {
+        add(&self.counters.readahead_windows, 1);
+        self.readahead_queue.window(window);
+    }
+
+    /// Queues a window for reading, and has the memory behind a long window staged.
+    pub(super) fn queue_window_and_stage(&self, space: &AddressSpace, window: Window) {
+        self.queue_window(window);
+        self.stage_behind(space, window);
+    }
+
+    /// Whether a fault has to wait for a read, as far as can be seen before it is served.
+    pub(super) fn needs_read(&self, space: &AddressSpace, fault: Fault) -> bool {
+        space.page_table.contains(fault.address)
+            && space.page_table.chunk(fault.address).is_some_and(|(chunk, at)| {
+                chunk.staged.is_none() && matches!(chunk[at].state, PageState::Stored(_))
+            })
+    }
+
+    /// Serves a fault as far as possible without a read.
+    pub(super) fn begin_fault(&self, space: &AddressSpace, fault: Fault) -> FaultOutcome {
+        let (page, write) = (fault.address / PAGE * PAGE, fault.write);
+        let nothing = FaultOutcome::default();
+        if !space.page_table.contains(page) {
+            // The memory was unmapped meanwhile: the thread gets its signal.
+            space.wake(page, PAGE);
+            return nothing;
+        }
+        let Some((mut chunk, at)) = space.page_table.chunk(page) else { return nothing };
+        let first = page - at * PAGE;
+        if chunk[at].state == PageState::Fresh && self.wants_huge_on_touch(space, &chunk, first) {
+            drop(chunk);
+            self.stage_first(space, first);
+            let Some((again, _)) = space.page_table.chunk(page) else { return nothing };
+            chunk = again;
+        }
+        if chunk.staged.is_some() {
+            let kind = if chunk[at].state == PageState::Fresh { FaultKind::Fresh } else { FaultKind::Major };
+            self.count_fault(page, kind, write);
+            self.fault_staged(space, chunk, first, write);
+            return FaultOutcome { waits: true, ..nothing };
+        }
+        if write && chunk.huge && matches!(chunk[at].state, PageState::Clean(_)) {
+            let is_handled = self.first_store_to_huge_page(space, &mut chunk, at, first);
+            if is_handled {
+                drop(chunk);
+                self.count_fault(page, FaultKind::WriteProtected, write);
+                return nothing;
+            }
+        }
+        let info = &mut chunk[at];
+        match info.state {
+            PageState::Fresh => {
+                let count = fresh_batch(&chunk, at, page, &space.page_table);
+                chunk[at..at + count].iter_mut().for_each(|page| page.state = PageState::Incoming);
+                drop(chunk);
+                self.count_fault(page, FaultKind::Fresh, write);
+                self.reserve_frames(space, count);
+                let installed = space.install(page, &ZEROS[..count * PAGE], false);
+                self.finish_install(
+                    space,
+                    page,
+                    (installed, count),
+                    |_| PageState::Dirty,
+                    |_| PageState::Fresh,
+                );
+                if at + count == CHUNK_PAGES {
+                    self.stage_fresh(space, first, first + CHUNK_BYTES);
+                }
+                nothing
+            }
+            PageState::Stored(slot) => {
+                self.note_access(info, write);
+                let writable = info.predicted_written;
+                info.state = PageState::Incoming;
+                info.read_ahead = false;
+                drop(chunk);
+                self.count_fault(page, FaultKind::Major, write);
+                self.reserve_frames(space, 1);
+                FaultOutcome { read: Some(IncomingPage { page, slot, writable }), ..nothing }
+            }
+            PageState::InVictimBuffer(number) => {
+                let trigger = info.trigger.take();
+                self.note_access(info, write);
+                info.warm();
+                if std::mem::take(&mut info.read_ahead) {
+                    self.readahead_admission.page_returned();
+                }
+                let writable = info.predicted_written;
+                info.state = PageState::Incoming;
+                drop(chunk);
+                self.count_fault(page, FaultKind::SecondChance, write);
+                self.return_from_victim_buffer(space, page, number, writable);
+                let Some(trigger) = trigger else { return nothing };
+                add(&self.counters.readahead_windows_used, 1);
+                if trigger == Trigger::Probe {
+                    self.fault_around.probe_ended(page, true);
+                    return nothing;
+                }
+                FaultOutcome { window: lock(&self.streams).record_use(page), ..nothing }
+            }
+            PageState::Clean(slot) if write => {
+                space.unprotect(page, PAGE);
+                space.swap_file.free(slot);
+                info.state = PageState::Dirty;
+                self.note_access(info, true);
+                self.count_fault(page, FaultKind::WriteProtected, write);
+                nothing
+            }
+            PageState::Clean(_) | PageState::Dirty => {
+                // Another thread's fault was served meanwhile, or the page was protected together with a neighbour.
+                if write {
+                    space.unprotect(page, PAGE)
+                } else {
+                    space.wake(page, PAGE)
+                }
+                nothing
+            }
+            PageState::Incoming | PageState::Evicting => {
+                info.fault_waiting = true;
+                FaultOutcome { waits: true, ..nothing }
+            }
+        }
+    }
+
+    /// Records an access to a page that was in the swap file.
+    fn note_access(&self, page: &mut PageInfo, write: bool) {
+        page.predicted_written |= write;
+        if write && std::mem::take(&mut page.testing_prediction) {
+            self.write_prediction.page_written_again();
+        }
+    }
+
+    /// Installs a page that a fault waits for, read with a block of `block` pages. Returns the window to read ahead.
+    pub(super) fn finish_fault_read(
+        &self,
+        space: &AddressSpace,
+        incoming: IncomingPage,
+        block: usize,
+        bytes: &[u8],
+    ) -> Option<Window> {
+        self.install_read(space, &[incoming], bytes);
+        if !self.options.readahead {
+            return None;
+        }
+        let first = fault_around::block_start(incoming.page, block);
+        lock(&self.streams).record_block_miss(incoming.page, (first, first + (block - 1) * PAGE))
+    }
+
+    /// Returns the block size, in pages, for a missed page, and the other pages of the block that are in the swap file;
+    /// their state is `Incoming` from now on.
+    pub(super) fn fault_around_pages(&self, space: &AddressSpace, page: usize) -> (usize, Vec<IncomingPage>) {
+        let block = if self.options.readahead { self.fault_around.block_pages(page) } else { 1 };
+        // The neighbours must not make any thread wait for frames.
+        if block == 1 || self.frames.excess(block) > 0 {
+            return (1, Vec::new());
+        }
+        let first = fault_around::block_start(page, block);
+        (block, self.claim_stored(space, (0..block).map(|n| first + n * PAGE).filter(|other| *other != page)))
+    }
+
+    /// Chooses the probe among these neighbours of a missed page.
+    pub(super) fn choose_probe(&self, pages: &[IncomingPage]) -> Option<TriggerPage> {
+        (!pages.is_empty()).then(|| (pages[self.fault_around.probe_index(pages.len())].page, Trigger::Probe))
+    }
+
+    /// Claims those of these pages that are only in the swap file: their state is `Incoming` from now on. Sorted by
+    /// address.
+    pub(super) fn claim_stored(
+        &self,
+        space: &AddressSpace,
+        pages: impl Iterator<Item = usize>,
+    ) -> Vec<IncomingPage> {
+        let mut all = Vec::with_capacity(BATCH);
+        for page in pages {
+            if !space.page_table.contains(page) {
+                continue;
+            }
+            let Some((mut chunk, at)) = space.page_table.chunk(page) else { continue };
+            if chunk.staged.is_some() {
+                // The chunk is coming through its stage; a pinned page must come whether it is used or not.
+                if chunk[at].pinned {
+                    self.fault_staged(space, chunk, page - at * PAGE, false);
+                }
+                continue;
+            }
+            if let PageState::Stored(slot) = chunk[at].state {
+                all.push(IncomingPage { page, slot, writable: chunk[at].predicted_written });
+                chunk[at].read_ahead = true;
+                chunk[at].state = PageState::Incoming;
+            }
+        }
+        add(&self.counters.readahead_pages, all.len() as u64);
+        if !all.is_empty() {
+            self.reserve_frames(space, all.len());
+        }
+        all.sort_unstable_by_key(|incoming| incoming.page);
+        all
+    }
+
+    /// Installs pages that were read ahead of use; neighbours are installed together. The trigger page goes to the
+    /// victim buffer. Returns whether a thread waited for one of the pages.
+    pub(super) fn install_readahead(
+        &self,
+        space: &AddressSpace,
+        pages: &[IncomingPage],
+        bytes: &[u8],
+        trigger_page: Option<TriggerPage>,
+    ) -> bool {
+        let trigger = |page| trigger_page.filter(|of| self.is_trigger(page, *of)).map(|(_, trigger)| trigger);
+        let together = |a: &IncomingPage, b: &IncomingPage| {
+            let same = a.writable == b.writable && b.page < PageTable::chunk_end(a.page);
+            a.page + PAGE == b.page && same && trigger(a.page).is_none() && trigger(b.page).is_none()
+        };
+        let mut rest = bytes;
+        let mut woke = false;
+        for part in pages.chunk_by(together) {
+            let here;
+            (here, rest) = rest.split_at(part.len() * PAGE);
+            match trigger(part[0].page) {
+                Some(trigger) if self.place_trigger(space, part[0], trigger, here) => {
+                    if trigger == Trigger::Probe {
+                        add(&self.counters.readahead_windows, 1);
+                    }
+                }
+                _ => woke |= self.install_read(space, part, here),
+            }
+        }
+        woke
+    }
+
+    /// Installs neighbouring pages that have been read. Returns whether a thread has started to wait for one of them
+    /// since it was claimed.
+    fn install_read(&self, space: &AddressSpace, pages: &[IncomingPage], bytes: &[u8]) -> bool {
+        let IncomingPage { page, writable, .. } = pages[0];
+        let installed = space.install(page, bytes, !writable);
+        if writable {
+            pages[..installed].iter().for_each(|incoming| space.swap_file.free(incoming.slot));
+        }
+        let new_state = |n: usize| if writable { PageState::Dirty } else { PageState::Clean(pages[n].slot) };
+        self.finish_install(space, page, (installed, pages.len()), new_state, |n| {
+            PageState::Stored(pages[n].slot)
+        })
+    }
+
+    /// Cancels reads ahead of use that failed: the pages stay in the swap file.
+    pub(super) fn cancel_reads(&self, space: &AddressSpace, pages: &[IncomingPage]) {
+        for incoming in pages {
+            let stored = |_| PageState::Stored(incoming.slot);
+            self.finish_install(space, incoming.page, (0, 1), stored, stored);
+        }
+    }
+
+    /// Gives a page a second chance: installs it from the victim buffer. Its state is `Incoming`, so this thread owns
+    /// its frame.
+    fn return_from_victim_buffer(&self, space: &AddressSpace, page: usize, number: u32, writable: bool) {
+        let (bytes, slot) = {
+            let mut buffer = self.victim_buffer();
+            (buffer.bytes(number), buffer.frame(number).slot)
+        };
+        // SAFETY: a frame of the victim buffer, which is given to no other page before `remove` below; a thread that
+        // writes it to the swap file only reads it as well.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, PAGE) };
+        // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
+        let writable = writable || slot.is_none();
+        self.frames.charge(1);
+        #[cfg(test)]
+        self.test_delay();
+        let installed = space.install(page, bytes, !writable);
+        let mut buffer = self.victim_buffer();
+        let frame = buffer.frame(number);
+        let written = frame.slot.filter(|_| slot.is_none());
+        if frame.state == FrameState::Writing {
+            frame.state = FrameState::WritingReturned;
+        } else {
+            buffer.remove(number);
+            self.frames.release(1);
+        }
+        drop(buffer);
+        // The page has memory of its own now, and its frame may still be backed.
+        if self.frames.excess(0) > 0 {
+            self.trim_victim_buffer();
+        }
+        if self.frames.excess(self.headroom()) > 0 {
+            self.wake_evictors();
+        }
+        if let Some(written) = written {
+            // The write completed just now, and too late: the page is dirty.
+            space.swap_file.free(written);
+        }
+        let new_state = match slot {
+            Some(slot) if !writable => PageState::Clean(slot),
+            Some(slot) => {
+                space.swap_file.free(slot);
+                PageState::Dirty
+            }
+            None => PageState::Dirty,
+        };
+        // A page that cannot be installed was unmapped without the pager seeing it: its bytes are gone with it.
+        self.finish_install(space, page, (installed, 1), |_| new_state, |_| PageState::Fresh);
+    }
+
+    /// Completes the installation of `count` neighbouring pages of a chunk: the first `installed_pages` get their new
+    /// state, the others their old state. Returns whether a thread faulted on one of them meanwhile.
+    fn finish_install(
+        &self,
+        space: &AddressSpace,
+        page: usize,
+        (installed_pages, count): (usize, usize),
+        new_state: impl Fn(usize) -> PageState,
+        old_state: impl Fn(usize) -> PageState,
+    ) -> bool {
+        let mut fault_waited = false;
+        if let Some((mut chunk, at)) = space.page_table.chunk(page) {
+            let mut policy = lock(&self.policy);
+            for (n, info) in chunk[at..at + count].iter_mut().enumerate() {
+                info.state = if n < installed_pages { new_state(n) } else { old_state(n) };
+                if n < installed_pages {
+                    let key = (page / PAGE + n) as u64;
+                    policy.insert(key);
+                    (0..info.heat).for_each(|_| policy.touch(key));
+                }
+                if std::mem::take(&mut info.fault_waiting) {
+                    // The fault came meanwhile, and may need more than was done.
+                    space.wake(page + n * PAGE, PAGE);
+                    fault_waited = true;
+                }
+            }
+        }
+        if installed_pages < count {
+            space.wake(page + installed_pages * PAGE, (count - installed_pages) * PAGE);
+            self.frames.release(count - installed_pages);
+        }
+        fault_waited
+    }
+
+    /// Retries a read that was incomplete, synchronously. Returns the error of the last attempt.
+    pub(super) fn retry_read(&self, space: &AddressSpace, slot: SwapSlot, to: &mut [u8]) -> io::Result<()> {
+        let mut result = Ok(());
+        for _ in 0..TRIES {
+            add(&self.counters.io_errors, 1);
+            result = space.swap_file.read(slot, to);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    /// Charges `count` frames, after evicting pages if too few are free.
+    fn reserve_frames(&self, space: &AddressSpace, count: usize) {
+        if !self.frames.try_charge(count) {
+            add(&self.counters.eviction_stalls, 1);
+            self.evict_synchronously(space, count);
+            self.frames.wait_for_members(count);
+            self.frames.charge(count);
+        }
+        if self.frames.excess(self.headroom()) > 0 {
+            self.wake_evictors();
+        }
+    }
+
+    /// Whether the page's first use still has to be seen. The trigger of a window may have been used already.
+    fn is_trigger(&self, page: usize, (trigger_page, trigger): TriggerPage) -> bool {
+        page == trigger_page && (trigger == Trigger::Probe || lock(&self.streams).is_trigger(page))
+    }
+
+    /// Puts a trigger page into the victim buffer. Returns `false` if the buffer is full.
+    fn place_trigger(
+        &self,
+        space: &AddressSpace,
+        incoming: IncomingPage,
+        trigger: Trigger,
+        bytes: &[u8],
+    ) -> bool {
+        let IncomingPage { page, slot, .. } = incoming;
+        let Some((mut chunk, at)) = space.page_table.chunk(page) else { return false };
+        let mut buffer = self.victim_buffer();
+        let Some(number) = buffer.insert(page, Some(slot), FrameState::Buffered) else {
+            return false;
+        };
+        // SAFETY: the frame was free; no other thread knows of it before the state below names it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.bytes(number), PAGE) };
+        drop(buffer);
+        let info = &mut chunk[at];
+        info.state = PageState::InVictimBuffer(number);
+        info.trigger = Some(trigger);
+        if std::mem::take(&mut info.fault_waiting) {
+            space.wake(page, PAGE);
+        }
+        true
+    }
+
+    /// Brings the stored pages of a range into memory in the background.
+    pub(super) fn will_need(&self, start: usize, len: usize) {
+        let stride = PAGE.cast_signed();
+        let spans = self.read().page_table.within(start / PAGE * PAGE, start + len);
+        for (from, to) in spans {
+            let count = (to - from).div_ceil(PAGE);
+            self.queue_window(Window { first: from, stride, count });
+        }
+    }
+}
+
+/// Number of fresh pages that one fault brings in: as many as were touched one after the other before it.
+fn fresh_batch(
+    chunk: &[super::page_table::PageInfo],
+    at: usize,
+    page: usize,
+    page_table: &PageTable,
+) -> usize {
+    let before = chunk[..at].iter().rev().take(BATCH);
+    let touched = before.take_while(|page| !matches!(page.state, PageState::Fresh)).count();
+    let end = page_table.within(page, page + BATCH * PAGE).first().map_or(page, |(_, end)| *end);
+    let most = ((end - page) / PAGE).clamp(1, touched.max(1));
+    chunk[at..].iter().take(most).take_while(|page| page.state == PageState::Fresh).count().max(1)
+}

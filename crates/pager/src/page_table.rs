@@ -1,0 +1,278 @@
+//! The pager's page table: which memory is managed, and the state of each 4 KiB page.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use super::PAGE;
+use super::spans::Spans;
+use deepram_linux::lock::lock;
+
+/// Pages whose states share one lock: those of a huge page.
+pub(super) const CHUNK_PAGES: usize = 512;
+pub(super) const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE;
+
+/// Where a page's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum PageState {
+    /// Nowhere: the page was never stored to and reads as zeros.
+    #[default]
+    Fresh,
+    /// On their way into memory. The thread that set this state installs the page.
+    Incoming,
+    /// In memory and in the swap file, at this slot; the page is write-protected.
+    Clean(SwapSlot),
+    /// In memory only.
+    Dirty,
+    /// In memory, write-protected, on their way into the victim buffer.
+    Evicting,
+    /// In the victim buffer, in this frame.
+    InVictimBuffer(u32),
+    /// In the swap file only, at this slot.
+    Stored(SwapSlot),
+}
+
+/// A page of a swap file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SwapSlot {
+    /// Fork depth of the process that wrote the page: the index of its swap file.
+    pub(super) file: u8,
+    pub(super) number: u32,
+}
+
+/// The state of one page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct PageInfo {
+    pub(super) state: PageState,
+    /// A fault arrived while the page was in transit; the thread that moves the page wakes the faulting thread.
+    pub(super) fault_waiting: bool,
+    /// The page is predicted to be written: it was stored to after it had been read from the swap file. It is installed
+    /// writable. Not set by the first write to a fresh page, which predicts nothing.
+    pub(super) predicted_written: bool,
+    /// The prediction is being tested: the page is installed write-protected (`write_prediction.rs`).
+    pub(super) testing_prediction: bool,
+    /// The page stays in memory.
+    pub(super) pinned: bool,
+    /// The program cannot read the page (`PROT_NONE`), so the pager reads it through the kernel.
+    pub(super) unreadable: bool,
+    /// Estimated reuse: doubled when the page comes back from the victim buffer, halved when it leaves the buffer for
+    /// the swap file.
+    pub(super) heat: u8,
+    /// The page was read ahead of use.
+    pub(super) read_ahead: bool,
+    /// The page was read ahead of use, and waits in the victim buffer for its first use to be seen.
+    pub(super) trigger: Option<Trigger>,
+}
+
+/// Why the first use of a page is to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trigger {
+    /// It opens the next readahead window.
+    Window,
+    /// It shows whether the neighbours of missed pages are used (`fault_around.rs`).
+    Probe,
+}
+
+/// Largest heat of a page.
+const MAX_HEAT: u8 = 16;
+
+impl PageInfo {
+    /// Records that the page came back from the victim buffer.
+    pub(super) fn warm(&mut self) {
+        self.heat = (self.heat * 2).clamp(1, MAX_HEAT);
+    }
+
+    /// Records that the page left the victim buffer for the swap file.
+    pub(super) fn cool(&mut self) {
+        self.heat /= 2;
+    }
+}
+
+/// The 512 pages of an aligned 2 MiB range, whose states share one lock.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pages: Vec<PageInfo>,
+    /// The pages are in memory as one huge page, all clean or all dirty, or are leaving as one. The policy has one key
+    /// for all of them ([`super::huge_pages::key`]).
+    pub(super) huge: bool,
+    /// The stage through which all pages will enter memory together; until then all of them are fresh, or all of them
+    /// stored.
+    pub(super) staged: Option<usize>,
+    /// Set if a fault waits for the stage; `true` if one of the waiting accesses is a store.
+    pub(super) waiting_fault: Option<bool>,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self { pages: vec![PageInfo::default(); CHUNK_PAGES], huge: false, staged: None, waiting_fault: None }
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [PageInfo];
+
+    fn deref(&self) -> &[PageInfo] {
+        &self.pages
+    }
+}
+
+impl DerefMut for Chunk {
+    fn deref_mut(&mut self) -> &mut [PageInfo] {
+        &mut self.pages
+    }
+}
+
+/// Chunks by number (address / 2 MiB). A chunk is listed if any of its pages is managed, and allocated at its first
+/// lookup: programs reserve far more memory than they touch. Its pages that are not managed lie outside all spans.
+#[derive(Debug, Default)]
+pub(super) struct PageTable {
+    chunks: BTreeMap<usize, OnceLock<Box<Mutex<Chunk>>>>,
+    allocated: AtomicUsize,
+    /// The managed memory.
+    spans: Spans,
+}
+
+impl PageTable {
+    /// Whether the address is managed.
+    pub(super) fn contains(&self, address: usize) -> bool {
+        self.spans.contains(address)
+    }
+
+    /// The managed parts of the range, as (start, end).
+    pub(super) fn within(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
+        self.spans.within(start, end)
+    }
+
+    /// All managed memory, as (start, end).
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.spans.iter()
+    }
+
+    /// Number of managed bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.spans.bytes()
+    }
+
+    /// Adds memory; all of its pages are fresh.
+    pub(super) fn add(&mut self, start: usize, end: usize) {
+        self.remove(start, end);
+        let mut chunk = start / CHUNK_BYTES;
+        while chunk * CHUNK_BYTES < end {
+            self.chunks.entry(chunk).or_default();
+            chunk += 1;
+        }
+        self.spans.insert(start, end);
+    }
+
+    /// Removes memory; its pages are fresh if it is added again.
+    pub(super) fn remove(&mut self, start: usize, end: usize) {
+        for (from, to) in self.within(start, end) {
+            self.each_known(from, to, |_, page| *page = PageInfo::default());
+        }
+        self.spans.remove(start, end);
+        let chunks: Vec<usize> =
+            self.chunks.range(start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES)).map(|(n, _)| *n).collect();
+        for chunk in chunks {
+            let empty = self.within(chunk * CHUNK_BYTES, (chunk + 1) * CHUNK_BYTES).is_empty();
+            if empty && self.chunks.remove(&chunk).is_some_and(|chunk| chunk.get().is_some()) {
+                self.allocated.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+
+    /// Locks the chunk of a managed address. Returns it with the page's index in the chunk.
+    pub(super) fn chunk(&self, address: usize) -> Option<(MutexGuard<'_, Chunk>, usize)> {
+        let chunk = self.chunks.get(&(address / CHUNK_BYTES))?.get_or_init(|| {
+            self.allocated.fetch_add(1, Relaxed);
+            Box::default()
+        });
+        Some((lock(chunk), address % CHUNK_BYTES / PAGE))
+    }
+
+    /// End address of the chunk that contains `address`.
+    pub(super) fn chunk_end(address: usize) -> usize {
+        (address / CHUNK_BYTES + 1) * CHUNK_BYTES
+    }
+
+    /// Locks, one after the other, the allocated chunks that overlap the range. Yields their addresses and states.
+    pub(super) fn chunks(
+        &self,
+        start: usize,
+        end: usize,
+    ) -> impl Iterator<Item = (usize, MutexGuard<'_, Chunk>)> {
+        let range = start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES).max(start / CHUNK_BYTES);
+        self.chunks.range(range).filter_map(|(n, chunk)| Some((n * CHUNK_BYTES, lock(chunk.get()?))))
+    }
+
+    /// Whether the whole range is managed.
+    pub(super) fn covers(&self, start: usize, end: usize) -> bool {
+        self.spans.covers(start, end)
+    }
+
+    /// Calls `f` with the address and state of each page of a managed range whose chunk is allocated; all other pages
+    /// are fresh.
+    pub(super) fn each_known(&self, start: usize, end: usize, f: impl FnMut(usize, &mut PageInfo)) {
+        self.visit(start, end, false, f);
+    }
+
+    /// As [`PageTable::each_known`], for all pages.
+    pub(super) fn each(&self, start: usize, end: usize, f: impl FnMut(usize, &mut PageInfo)) {
+        self.visit(start, end, true, f);
+    }
+
+    fn visit(&self, start: usize, end: usize, allocate: bool, mut f: impl FnMut(usize, &mut PageInfo)) {
+        let mut at = start;
+        while at < end {
+            let stop = Self::chunk_end(at).min(end);
+            let known = self.chunks.get(&(at / CHUNK_BYTES)).is_some_and(|chunk| chunk.get().is_some());
+            if (known || allocate)
+                && let Some((mut pages, first)) = self.chunk(at)
+            {
+                for (page, address) in pages[first..].iter_mut().zip((at..stop).step_by(PAGE)) {
+                    f(address, page);
+                }
+            }
+            at = stop;
+        }
+    }
+
+    /// Bytes of the tables.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.allocated.load(Relaxed) * (CHUNK_PAGES * size_of::<PageInfo>() + size_of::<Mutex<Chunk>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Compares the table with a set of page numbers.
+        #[test]
+        fn spans_are_a_set_of_pages(steps in proptest::collection::vec((any::<bool>(), 0usize..2000, 1usize..900), 1..30)) {
+            let mut page_table = PageTable::default();
+            let mut model = std::collections::BTreeSet::new();
+            for (add, first, count) in steps {
+                let (start, end) = (first * PAGE, (first + count) * PAGE);
+                if add {
+                    page_table.add(start, end);
+                    model.extend(first..first + count);
+                } else {
+                    page_table.remove(start, end);
+                    model.retain(|page| !(first..first + count).contains(page));
+                }
+                prop_assert_eq!(page_table.bytes(), model.len() * PAGE);
+                for page in 0..3000 {
+                    prop_assert_eq!(page_table.contains(page * PAGE + 7), model.contains(&page), "page {}", page);
+                }
+                let spans: Vec<_> = page_table.all().collect();
+                prop_assert!(spans.windows(2).all(|w| w[0].1 < w[1].0), "{:?}", spans);
+                for page in &model {
+                    prop_assert!(page_table.chunk(page * PAGE).is_some());
+                }
+            }
+        }
+    }
+}
