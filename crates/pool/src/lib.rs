@@ -47,7 +47,6 @@ pub mod pager;
 pub mod peer;
 mod pool;
 mod process;
-mod readahead;
 mod region;
 pub mod signals;
 mod stats;
