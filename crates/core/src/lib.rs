@@ -21,6 +21,7 @@
 //! | [`cache`] | replacement policies: LRU, FIFO, CLOCK, GCLOCK, SIEVE, S3-FIFO, ARC; set-associative LRU and RRIP | NVMM, Architecture; FlatFlash, 3.4 |
 //! | [`migration`] | promotion look-aside buffer (PLB), adaptive threshold; hotness and coolness thresholds, Bloom filters, wear balance | FlatFlash, 3.3 and 3.4; hybrid SSD cache, V-C |
 //! | [`hybrid_buffer`] | an SSD's write buffer of DRAM and PCM | hybrid SSD cache, V |
+//! | [`paging`] | which page moves when: decisions of the pagers | |
 //! | [`persist`] | flushing of byte-addressable persistent memory: lines and dirty pages of a range | NVMM application study, II-C, III-C |
 //! | [`reliability`] | strength of the code and density of the cells of each flash page; triggers, tables, wear-aware replacement | flash disk cache, 3 |
 //! | [`emulation`] | stalls that make DRAM behave like slower memory | NVMM application study, II |
@@ -42,6 +43,7 @@ pub mod hybrid_buffer;
 pub mod journal;
 pub mod migration;
 pub mod page_table;
+pub mod paging;
 pub mod persist;
 pub mod placement;
 pub mod redundancy;

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::eviction::{Destination, PROTECT_BATCH, Victim};
 use super::fatal::discard;
-use super::page_table::PageState;
 use super::{AddressSpace, Inner, PAGE, Pager};
 use deepram_linux::lock::lock;
 use deepram_linux::uffd::Uffd;
@@ -143,17 +142,13 @@ impl Inner {
     pub(super) fn cancel_eviction(&self, space: &AddressSpace, victim: &Victim) -> bool {
         let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { return false };
         let info = &mut chunk[at];
-        let mut buffer = self.victim_buffer();
         let slot = match victim.destination {
             Destination::Drop(slot) => Some(slot),
             Destination::WriteBack(number) | Destination::VictimBuffer(number) => {
-                let slot = buffer.frame(number).slot;
-                buffer.remove(number);
-                slot
+                self.victim_buffer().take(number)
             }
         };
-        drop(buffer);
-        info.state = slot.map_or(PageState::Dirty, PageState::Clean);
+        info.state.stay(slot);
         let fault_waiting = std::mem::take(&mut info.fault_waiting);
         lock(&self.policy).insert((victim.page / PAGE) as u64);
         drop(chunk);

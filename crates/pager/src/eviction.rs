@@ -1,24 +1,26 @@
 //! Evicts pages ahead of need, many at a time, and writes the dirty ones together.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use deepram_core::paging::huge_pages::PolicyKey;
+use deepram_core::paging::runs::{SWAP_GAP, join_runs};
+use deepram_core::paging::victim_buffer::{Leaving, frames_of_buffer, pages_to_drain, pages_to_move};
+use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks, WritePrediction};
+
 use super::direct_io::MoveArea;
 use super::fatal::discard;
-use super::huge_pages::chunk_of;
 use super::page_table::{CHUNK_BYTES, PageState, SwapSlot, Trigger};
 use super::stats::add;
-use super::victim_buffer::{Frame, FrameState};
 use super::write_back::{WriteBack, WriteRun};
-use super::{AddressSpace, Inner, PAGE, VICTIM_BUFFER_SHARE, contiguous_ranges};
+use super::{AddressSpace, Inner, PAGE, contiguous_ranges};
 use deepram_linux::lock::lock;
 use deepram_linux::message::write_line;
 
-/// Pages that are evicted together, and written together if dirty.
-const BATCH: usize = 64;
 /// How often the evictor checks the budget without being woken: other processes share it.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Pause after a failed write.
@@ -30,11 +32,6 @@ const WRITE_WAIT: Duration = Duration::from_micros(50);
 
 /// Pages that are protected and copied together; a thread that needs one of them waits for all.
 pub(super) const PROTECT_BATCH: usize = 32;
-/// The victim buffer has one frame in this many in a process that was forked, or that shares memory with a process
-/// forked from it.
-const FORKED_VICTIM_BUFFER_SHARE: usize = 32;
-/// Largest gap in bytes between two dirty pages that one call protects together.
-const PROTECT_GAP: usize = 128 * PAGE;
 /// Number of evictor threads: one writes while the other selects victims.
 pub(super) const EVICTORS: usize = 2;
 
@@ -60,46 +57,22 @@ impl Victim {
 }
 
 /// Where a victim goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Destination {
-    /// Into this frame of the victim buffer, and from there to the swap file.
-    WriteBack(u32),
-    /// Into this frame of the victim buffer; the page is in the swap file already.
-    VictimBuffer(u32),
-    /// Out of DRAM at once: the page is in the swap file, at this slot.
-    Drop(SwapSlot),
-}
-
-impl Destination {
-    /// The victim's frame in the victim buffer, if it has one.
-    pub(super) fn frame(self) -> Option<u32> {
-        match self {
-            Destination::WriteBack(frame) | Destination::VictimBuffer(frame) => Some(frame),
-            Destination::Drop(_) => None,
-        }
-    }
-}
+pub(super) type Destination = paging::Destination<SwapSlot>;
 
 impl Inner {
+    /// The watermarks of the present budget.
+    fn watermarks(&self) -> SwapWatermarks {
+        SwapWatermarks { frames: self.frames.limit() }
+    }
+
     /// Frames that are kept free ahead of need.
     pub(super) fn headroom(&self) -> usize {
-        (self.frames.limit() / 64).clamp(64, 2048)
+        self.watermarks().headroom()
     }
 
-    /// Largest number of frames in the victim buffer. Copies of pages that a forked process also has in memory take
-    /// DRAM and free none, so such processes have a small buffer.
+    /// Largest number of frames in the victim buffer.
     fn victim_buffer_limit(&self) -> usize {
-        self.frames.fair_share()
-            / if self.shares_with_fork.load(Relaxed) {
-                FORKED_VICTIM_BUFFER_SHARE
-            } else {
-                VICTIM_BUFFER_SHARE
-            }
-    }
-
-    /// Number of pages that are evicted together.
-    fn batch_pages(&self) -> usize {
-        BATCH.min(self.frames.limit() / 16).max(1)
+        frames_of_buffer(self.frames.fair_share(), self.shares_with_fork.load(Relaxed))
     }
 
     /// Body of an evictor thread. The `first` one also updates the accounting ten times a second.
@@ -122,9 +95,8 @@ impl Inner {
                 self.trim_victim_buffer();
             }
             let excess = self.frames.excess(self.headroom());
-            // A whole batch, although one page would do for now: each round costs wake-ups and a write.
             if excess > 0
-                && (self.evict(&self.read(), self.batch_pages(), None, None, write_back)
+                && (self.evict(&self.read(), self.watermarks().batch(), None, None, write_back)
                     || self.more_victims_possible())
             {
                 continue;
@@ -162,7 +134,8 @@ impl Inner {
             if excess == 0 || self.swap_failing.load(Relaxed) || self.stopping.load(Relaxed) {
                 return;
             }
-            let moved = self.evict(space, excess.min(BATCH), None, None, &mut write_back);
+            let moved =
+                self.evict(space, SwapWatermarks::batch_of_fault(excess), None, None, &mut write_back);
             if !moved {
                 // The thread that writes the pages in the way already holds the address-space lock, so its write
                 // completes.
@@ -180,13 +153,13 @@ impl Inner {
         let space = self.read();
         for (from, to) in space.page_table.within(start / PAGE * PAGE, start + len) {
             space.page_table.each_known(from, to, |address, page| {
-                if matches!(page.state, PageState::Clean(_) | PageState::Dirty) {
+                if page.state.resident().is_some() {
                     pages.push(address);
                 }
             });
         }
         let mut write_back = WriteBack::new(self.options.io_uring);
-        for batch in pages.chunks(BATCH) {
+        for batch in pages.chunks(SwapWatermarks::BATCH) {
             self.evict(&space, batch.len(), Some(batch), None, &mut write_back);
         }
     }
@@ -198,7 +171,7 @@ impl Inner {
         stage: usize,
         write_back: &mut WriteBack,
     ) -> bool {
-        self.evict(space, self.batch_pages(), None, Some(stage), write_back)
+        self.evict(space, self.watermarks().batch(), None, Some(stage), write_back)
     }
 
     /// Frees `count` frames: pages move from memory to the victim buffer, and the oldest pages of the buffer leave it.
@@ -218,7 +191,7 @@ impl Inner {
             (buffer.used_frames(), buffer.free_frames())
         };
         let share = self.victim_buffer_limit().min(used + free);
-        let moves = count + count.min(share.saturating_sub(used));
+        let moves = pages_to_move(count, used, share);
         let parts: Vec<(usize, Option<&[usize]>)> = match chosen {
             Some(pages) => pages.chunks(PROTECT_BATCH).map(|part| (part.len(), Some(part))).collect(),
             None => {
@@ -229,7 +202,7 @@ impl Inner {
         let (mut freed, mut failed, mut huge) = (0, 0, None);
         for (count, chosen) in parts {
             let used = self.victim_buffer().used_frames();
-            freed += self.drain_victim_buffer(space, (used + count).saturating_sub(share));
+            freed += self.drain_victim_buffer(space, pages_to_drain(count, used, share));
             let mut evictor = lock(&self.evictor);
             let (mut part, chunk) = self.choose_victims(space, count, chosen);
             let chosen = part.len();
@@ -244,7 +217,7 @@ impl Inner {
             }
             // Lets the threads on this processor, for whose faults the frames are, run first, as long as frames are
             // left.
-            if self.frames.excess(self.headroom() / 2) == 0 {
+            if self.frames.excess(self.watermarks().enough_to_yield()) == 0 {
                 std::thread::yield_now();
             }
         }
@@ -276,30 +249,25 @@ impl Inner {
     fn drain_victim_buffer(&self, space: &AddressSpace, count: usize) -> usize {
         let mut drained = 0;
         while drained < count {
-            let Some((number, frame)) = self.victim_buffer().oldest() else { break };
-            let Some((mut chunk, at)) = space.page_table.chunk(frame.page) else { continue };
+            let Some(Leaving { frame, page }) = self.victim_buffer().oldest() else { break };
+            let Some((mut chunk, at)) = space.page_table.chunk(page) else { continue };
             // The page has come back meanwhile; the thread that brought it back releases the frame.
-            if chunk[at].state != PageState::InVictimBuffer(number) {
+            if !chunk[at].state.is_in_frame(frame) {
                 continue;
             }
-            let mut buffer = self.victim_buffer();
             // The page may have come back and left again into the same frame, so the frame's present state counts.
-            let Frame { state: FrameState::Buffered, slot: Some(slot), .. } = *buffer.frame(number) else {
-                continue;
-            };
-            buffer.remove(number);
-            drop(buffer);
+            let Some(slot) = self.victim_buffer().leave(frame) else { continue };
             chunk[at].state = PageState::Stored(slot);
             if chunk[at].read_ahead {
-                self.readahead_admission.page_departed();
+                self.readahead_admission.update(ReadaheadAdmission::page_departed);
             }
             if let Some(trigger) = chunk[at].trigger.take() {
                 add(&self.counters.readahead_windows_wasted, 1);
                 if trigger == Trigger::Probe {
-                    self.fault_around.probe_ended(frame.page, false);
+                    lock(&self.fault_around).probe_ended(page, false);
                 }
             }
-            chunk[at].cool();
+            chunk[at].heat.cool();
             self.frames.release(1);
             drained += 1;
         }
@@ -319,7 +287,7 @@ impl Inner {
             Some(pages) => {
                 for page in pages {
                     if let Some((mut chunk, at)) = space.page_table.chunk(*page)
-                        && matches!(chunk[at].state, PageState::Clean(_) | PageState::Dirty)
+                        && chunk[at].state.resident().is_some()
                     {
                         self.split(&mut chunk, page / CHUNK_BYTES * CHUNK_BYTES);
                         lock(&self.policy).remove((page / PAGE) as u64);
@@ -330,9 +298,12 @@ impl Inner {
             None => {
                 let mut policy = lock(&self.policy);
                 let keys = (0..count).map_while(|_| policy.victim(&mut |_| true));
-                keys.map_while(|key| {
-                    huge = chunk_of(key);
-                    huge.is_none().then(|| key as usize * PAGE)
+                keys.map_while(|key| match PolicyKey::of(key) {
+                    PolicyKey::Page(page) => Some(page),
+                    PolicyKey::Chunk(chunk) => {
+                        huge = Some(chunk);
+                        None
+                    }
                 })
                 .collect()
             }
@@ -346,27 +317,26 @@ impl Inner {
                 continue;
             }
             let info = &mut chunk[at];
-            let slot = match info.state {
-                PageState::Clean(slot) => Some(slot),
-                PageState::Dirty => None,
-                // The page has left memory in another way.
-                _ => continue,
-            };
-            let insert = |frame_state| self.victim_buffer().insert(page, slot, frame_state);
-            let destination = match slot {
-                _ if info.pinned => None,
-                Some(slot) if info.read_ahead && info.heat == 0 && !self.readahead_admission.admit() => {
-                    Some(Destination::Drop(slot))
-                }
-                Some(_) => insert(FrameState::Buffered).map(Destination::VictimBuffer),
-                None => insert(FrameState::Writing).map(Destination::WriteBack),
+            // Otherwise the page has left memory in another way.
+            let Some(resident) = info.state.resident() else { continue };
+            let slot = resident.slot();
+            let admit = || self.readahead_admission.update(ReadaheadAdmission::admit);
+            let insert = || self.victim_buffer().insert(page, slot);
+            let departure = Departure::choose(slot.is_some(), info.pinned, info.read_ahead, info.heat, admit);
+            let destination = match departure {
+                Departure::Stays => None,
+                Departure::Drops => slot.map(Destination::Drop),
+                Departure::Buffered => insert().map(Destination::VictimBuffer),
+                Departure::WrittenBack => insert().map(Destination::WriteBack),
             };
             match destination {
                 Some(destination) => {
-                    if slot.is_some() && std::mem::take(&mut info.testing_prediction) {
-                        self.write_prediction.page_left_clean();
+                    if slot.is_some()
+                        && let Some(outcome) = info.prediction.left_clean()
+                    {
+                        self.write_prediction.update(|prediction| prediction.test_ended(outcome));
                     }
-                    info.state = PageState::Evicting;
+                    info.state.evict();
                     victims.push(Victim { page, destination, unreadable: info.unreadable });
                 }
                 // Still under the chunk's lock: the page has no other state yet.
@@ -409,17 +379,11 @@ impl Inner {
         for victim in victims.iter() {
             let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { continue };
             let info = &mut chunk[at];
-            info.state = match victim.destination {
-                Destination::WriteBack(frame) | Destination::VictimBuffer(frame) => {
-                    PageState::InVictimBuffer(frame)
-                }
-                Destination::Drop(slot) => {
-                    self.frames.release(1);
-                    PageState::Stored(slot)
-                }
-            };
-            if info.predicted_written && self.write_prediction.starts_test() {
-                (info.predicted_written, info.testing_prediction) = (false, true);
+            if info.state.leave_memory(victim.destination) {
+                self.frames.release(1);
+            }
+            if info.prediction.is_written() && self.write_prediction.update(WritePrediction::starts_test) {
+                info.prediction.test();
             }
             if std::mem::take(&mut info.fault_waiting) {
                 space.wake(victim.page, PAGE);
@@ -433,9 +397,7 @@ impl Inner {
         let slot = match victim.destination {
             Destination::Drop(slot) => Some(slot),
             Destination::WriteBack(number) | Destination::VictimBuffer(number) => {
-                let mut buffer = self.victim_buffer();
-                buffer.remove(number);
-                buffer.frame(number).slot
+                self.victim_buffer().take(number)
             }
         };
         slot.into_iter().for_each(|slot| space.swap_file.free(slot));
@@ -544,16 +506,11 @@ impl Inner {
     }
 
     fn finish_write(&self, space: &AddressSpace, number: u32, slot: SwapSlot) {
+        // If the frame is free, the page is back in memory, and dirty there.
         let mut buffer = self.victim_buffer();
-        let frame = buffer.frame(number);
-        if frame.state == FrameState::WritingReturned {
-            // The page is back in memory, and dirty there.
-            buffer.remove(number);
+        if buffer.write_ended(number, slot) {
             self.frames.release(1);
             space.swap_file.free(slot);
-        } else {
-            frame.slot = Some(slot);
-            frame.state = FrameState::Buffered;
         }
     }
 
@@ -561,7 +518,7 @@ impl Inner {
     fn restore_unwritten(&self, space: &AddressSpace, pages: &[(usize, u32, &[u8])]) {
         for (page, number, bytes) in pages {
             let Some((mut chunk, at)) = space.page_table.chunk(*page) else { continue };
-            let waits = chunk[at].state == PageState::InVictimBuffer(*number);
+            let waits = chunk[at].state.is_in_frame(*number);
             if waits {
                 // A page that is no longer mapped is forgotten.
                 chunk[at].state = PageState::Fresh;
@@ -572,34 +529,19 @@ impl Inner {
                 }
             }
             drop(chunk);
+            // A page that is coming back just now keeps its frame: the thread that brings it back releases it.
             let mut buffer = self.victim_buffer();
-            let frame = buffer.frame(*number);
-            if waits || frame.state == FrameState::WritingReturned {
-                buffer.remove(*number);
-                self.frames.release(1);
-            } else {
-                // The page is coming back from this frame just now: the thread that brings it back releases the frame.
-                frame.state = FrameState::Buffered;
-            }
+            self.frames.release(usize::from(buffer.write_failed(*number, waits)));
         }
     }
 }
 
-/// Joins neighbouring pages (sorted) into ranges to protect. Pages in between that cannot be stored to are included:
-/// each call interrupts every processor that runs the program.
+/// Joins pages (sorted) into ranges to protect. Pages in between that cannot be stored to are included.
 fn protection_ranges(space: &AddressSpace, pages: &[usize]) -> Vec<(usize, usize)> {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &page in pages {
-        match runs.last_mut() {
-            Some((start, len))
-                if page - (*start + *len) <= PROTECT_GAP && no_page_is_dirty(space, *start + *len, page) =>
-            {
-                *len = page + PAGE - *start;
-            }
-            _ => runs.push((page, PAGE)),
-        }
-    }
-    runs
+    let numbers = pages.iter().map(|page| page / PAGE);
+    let may_join = |between: Range<usize>| no_page_is_dirty(space, between.start * PAGE, between.end * PAGE);
+    let runs = join_runs(numbers, SWAP_GAP, may_join);
+    runs.into_iter().map(|(first, last)| (first * PAGE, (last - first + 1) * PAGE)).collect()
 }
 
 /// Whether the range is managed and none of its pages can be stored to. That may change at once; a page that is

@@ -2,12 +2,13 @@
 
 use std::io;
 
+use deepram_core::paging::readahead::fresh_pages;
+use deepram_core::paging::{Block, FaultAction, ReadaheadAdmission, Window};
+
 use super::fault_recorder::FaultKind;
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot, Trigger};
 use super::stats::add;
-use super::victim_buffer::FrameState;
-use super::{AddressSpace, BATCH, Inner, PAGE, fault_around};
-use crate::readahead::Window;
+use super::{AddressSpace, BATCH, Inner, PAGE};
 use deepram_linux::lock::lock;
 use deepram_linux::uffd::Fault;
 
@@ -28,7 +29,7 @@ pub(super) struct IncomingPage {
 }
 
 /// The page among those read ahead whose first use is to be seen, and why: the first page of a window (of which this
-/// may be a part), or one neighbour of a missed page ([`fault_around`]).
+/// may be a part), or one neighbour of a missed page ([`deepram_core::paging::fault_around`]).
 pub(super) type TriggerPage = (usize, Trigger);
 
 /// Result of serving a fault.
@@ -94,11 +95,14 @@ impl Inner {
                 return nothing;
             }
         }
+        let count = match chunk[at].state {
+            PageState::Fresh => fresh_batch(&chunk, at, page, &space.page_table),
+            _ => 0,
+        };
         let info = &mut chunk[at];
-        match info.state {
-            PageState::Fresh => {
-                let count = fresh_batch(&chunk, at, page, &space.page_table);
-                chunk[at..at + count].iter_mut().for_each(|page| page.state = PageState::Incoming);
+        match info.state.fault(write) {
+            FaultAction::InstallZeros => {
+                chunk[at + 1..at + count].iter_mut().for_each(|page| page.state.claim_fresh());
                 drop(chunk);
                 self.count_fault(page, FaultKind::Fresh, write);
                 self.reserve_frames(space, count);
@@ -115,54 +119,50 @@ impl Inner {
                 }
                 nothing
             }
-            PageState::Stored(slot) => {
+            FaultAction::Read(slot) => {
                 self.note_access(info, write);
-                let writable = info.predicted_written;
-                info.state = PageState::Incoming;
+                let writable = info.prediction.is_written();
                 info.read_ahead = false;
                 drop(chunk);
                 self.count_fault(page, FaultKind::Major, write);
                 self.reserve_frames(space, 1);
                 FaultOutcome { read: Some(IncomingPage { page, slot, writable }), ..nothing }
             }
-            PageState::InVictimBuffer(number) => {
+            FaultAction::Return(number) => {
                 let trigger = info.trigger.take();
                 self.note_access(info, write);
-                info.warm();
+                info.heat.warm();
                 if std::mem::take(&mut info.read_ahead) {
-                    self.readahead_admission.page_returned();
+                    self.readahead_admission.update(ReadaheadAdmission::page_returned);
                 }
-                let writable = info.predicted_written;
-                info.state = PageState::Incoming;
+                let writable = info.prediction.is_written();
                 drop(chunk);
                 self.count_fault(page, FaultKind::SecondChance, write);
                 self.return_from_victim_buffer(space, page, number, writable);
                 let Some(trigger) = trigger else { return nothing };
                 add(&self.counters.readahead_windows_used, 1);
                 if trigger == Trigger::Probe {
-                    self.fault_around.probe_ended(page, true);
+                    lock(&self.fault_around).probe_ended(page, true);
                     return nothing;
                 }
                 FaultOutcome { window: lock(&self.streams).record_use(page), ..nothing }
             }
-            PageState::Clean(slot) if write => {
+            FaultAction::FirstStore(slot) => {
                 space.unprotect(page, PAGE);
                 space.swap_file.free(slot);
-                info.state = PageState::Dirty;
                 self.note_access(info, true);
                 self.count_fault(page, FaultKind::WriteProtected, write);
                 nothing
             }
-            PageState::Clean(_) | PageState::Dirty => {
-                // Another thread's fault was served meanwhile, or the page was protected together with a neighbour.
-                if write {
+            FaultAction::Retry { unprotect } => {
+                if unprotect {
                     space.unprotect(page, PAGE)
                 } else {
                     space.wake(page, PAGE)
                 }
                 nothing
             }
-            PageState::Incoming | PageState::Evicting => {
+            FaultAction::Wait => {
                 info.fault_waiting = true;
                 FaultOutcome { waits: true, ..nothing }
             }
@@ -171,43 +171,47 @@ impl Inner {
 
     /// Records an access to a page that was in the swap file.
     fn note_access(&self, page: &mut PageInfo, write: bool) {
-        page.predicted_written |= write;
-        if write && std::mem::take(&mut page.testing_prediction) {
-            self.write_prediction.page_written_again();
+        if let Some(outcome) = page.prediction.accessed(write) {
+            self.write_prediction.update(|prediction| prediction.test_ended(outcome));
         }
     }
 
-    /// Installs a page that a fault waits for, read with a block of `block` pages. Returns the window to read ahead.
+    /// Installs a page that a fault waits for, read with the other pages of `block`. Returns the window to read ahead.
     pub(super) fn finish_fault_read(
         &self,
         space: &AddressSpace,
         incoming: IncomingPage,
-        block: usize,
+        block: Block,
         bytes: &[u8],
     ) -> Option<Window> {
         self.install_read(space, &[incoming], bytes);
         if !self.options.readahead {
             return None;
         }
-        let first = fault_around::block_start(incoming.page, block);
-        lock(&self.streams).record_block_miss(incoming.page, (first, first + (block - 1) * PAGE))
+        lock(&self.streams).record_block_miss(incoming.page, (block.first, block.last()))
     }
 
-    /// Returns the block size, in pages, for a missed page, and the other pages of the block that are in the swap file;
-    /// their state is `Incoming` from now on.
-    pub(super) fn fault_around_pages(&self, space: &AddressSpace, page: usize) -> (usize, Vec<IncomingPage>) {
-        let block = if self.options.readahead { self.fault_around.block_pages(page) } else { 1 };
-        // The neighbours must not make any thread wait for frames.
-        if block == 1 || self.frames.excess(block) > 0 {
-            return (1, Vec::new());
+    /// Returns the block of a missed page, and the other pages of the block that are in the swap file; their state is
+    /// `Incoming` from now on.
+    pub(super) fn fault_around_pages(&self, space: &AddressSpace, page: usize) -> (Block, Vec<IncomingPage>) {
+        if !self.options.readahead {
+            return (Block::around(page, 1), Vec::new());
         }
-        let first = fault_around::block_start(page, block);
-        (block, self.claim_stored(space, (0..block).map(|n| first + n * PAGE).filter(|other| *other != page)))
+        let block = lock(&self.fault_around).record_miss(page, |pages| self.frames.excess(pages) == 0);
+        if block.pages == 1 {
+            return (block, Vec::new());
+        }
+        (block, self.claim_stored(space, block.neighbours(page)))
     }
 
     /// Chooses the probe among these neighbours of a missed page.
     pub(super) fn choose_probe(&self, pages: &[IncomingPage]) -> Option<TriggerPage> {
-        (!pages.is_empty()).then(|| (pages[self.fault_around.probe_index(pages.len())].page, Trigger::Probe))
+        // Most misses have no neighbours to read: they spare the lock.
+        if pages.is_empty() {
+            return None;
+        }
+        let index = lock(&self.fault_around).choose_probe(pages.len())?;
+        Some((pages[index].page, Trigger::Probe))
     }
 
     /// Claims those of these pages that are only in the swap file: their state is `Incoming` from now on. Sorted by
@@ -230,10 +234,9 @@ impl Inner {
                 }
                 continue;
             }
-            if let PageState::Stored(slot) = chunk[at].state {
-                all.push(IncomingPage { page, slot, writable: chunk[at].predicted_written });
+            if let Some(slot) = chunk[at].state.claim() {
+                all.push(IncomingPage { page, slot, writable: chunk[at].prediction.is_written() });
                 chunk[at].read_ahead = true;
-                chunk[at].state = PageState::Incoming;
             }
         }
         add(&self.counters.readahead_pages, all.len() as u64);
@@ -283,7 +286,7 @@ impl Inner {
         if writable {
             pages[..installed].iter().for_each(|incoming| space.swap_file.free(incoming.slot));
         }
-        let new_state = |n: usize| if writable { PageState::Dirty } else { PageState::Clean(pages[n].slot) };
+        let new_state = |n: usize| PageState::read(pages[n].slot, writable);
         self.finish_install(space, page, (installed, pages.len()), new_state, |n| {
             PageState::Stored(pages[n].slot)
         })
@@ -301,8 +304,8 @@ impl Inner {
     /// its frame.
     fn return_from_victim_buffer(&self, space: &AddressSpace, page: usize, number: u32, writable: bool) {
         let (bytes, slot) = {
-            let mut buffer = self.victim_buffer();
-            (buffer.bytes(number), buffer.frame(number).slot)
+            let buffer = self.victim_buffer();
+            (buffer.bytes(number), buffer.slot(number))
         };
         // SAFETY: a frame of the victim buffer, which is given to no other page before `remove` below; a thread that
         // writes it to the swap file only reads it as well.
@@ -314,14 +317,8 @@ impl Inner {
         self.test_delay();
         let installed = space.install(page, bytes, !writable);
         let mut buffer = self.victim_buffer();
-        let frame = buffer.frame(number);
-        let written = frame.slot.filter(|_| slot.is_none());
-        if frame.state == FrameState::Writing {
-            frame.state = FrameState::WritingReturned;
-        } else {
-            buffer.remove(number);
-            self.frames.release(1);
-        }
+        let returned = buffer.returned(number, slot, writable);
+        self.frames.release(usize::from(returned.frame_freed));
         drop(buffer);
         // The page has memory of its own now, and its frame may still be backed.
         if self.frames.excess(0) > 0 {
@@ -330,20 +327,9 @@ impl Inner {
         if self.frames.excess(self.headroom()) > 0 {
             self.wake_evictors();
         }
-        if let Some(written) = written {
-            // The write completed just now, and too late: the page is dirty.
-            space.swap_file.free(written);
-        }
-        let new_state = match slot {
-            Some(slot) if !writable => PageState::Clean(slot),
-            Some(slot) => {
-                space.swap_file.free(slot);
-                PageState::Dirty
-            }
-            None => PageState::Dirty,
-        };
+        returned.obsolete.into_iter().for_each(|slot| space.swap_file.free(slot));
         // A page that cannot be installed was unmapped without the pager seeing it: its bytes are gone with it.
-        self.finish_install(space, page, (installed, 1), |_| new_state, |_| PageState::Fresh);
+        self.finish_install(space, page, (installed, 1), |_| returned.state(), |_| PageState::Fresh);
     }
 
     /// Completes the installation of `count` neighbouring pages of a chunk: the first `installed_pages` get their new
@@ -364,7 +350,7 @@ impl Inner {
                 if n < installed_pages {
                     let key = (page / PAGE + n) as u64;
                     policy.insert(key);
-                    (0..info.heat).for_each(|_| policy.touch(key));
+                    (0..info.heat.touches()).for_each(|_| policy.touch(key));
                 }
                 if std::mem::take(&mut info.fault_waiting) {
                     // The fault came meanwhile, and may need more than was done.
@@ -422,7 +408,7 @@ impl Inner {
         let IncomingPage { page, slot, .. } = incoming;
         let Some((mut chunk, at)) = space.page_table.chunk(page) else { return false };
         let mut buffer = self.victim_buffer();
-        let Some(number) = buffer.insert(page, Some(slot), FrameState::Buffered) else {
+        let Some(number) = buffer.insert(page, Some(slot)) else {
             return false;
         };
         // SAFETY: the frame was free; no other thread knows of it before the state below names it.
@@ -458,6 +444,6 @@ fn fresh_batch(
     let before = chunk[..at].iter().rev().take(BATCH);
     let touched = before.take_while(|page| !matches!(page.state, PageState::Fresh)).count();
     let end = page_table.within(page, page + BATCH * PAGE).first().map_or(page, |(_, end)| *end);
-    let most = ((end - page) / PAGE).clamp(1, touched.max(1));
-    chunk[at..].iter().take(most).take_while(|page| page.state == PageState::Fresh).count().max(1)
+    let mapped = chunk[at..].iter().take((end - page) / PAGE);
+    fresh_pages(touched, mapped.map(|page| page.state == PageState::Fresh))
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 
 use deepram_core::cache::Replacement;
+use deepram_core::paging::victim_buffer::Leaving;
 
 use super::page_table::{PageState, PageTable};
 use super::shared_memory::{MappingTable, SharedMemory};
@@ -156,12 +157,12 @@ fn leave_clean_to_parent(
     // SAFETY: managed memory of this process, whose contents are in the swap file.
     unsafe { uffd::discard(&contiguous_ranges(&clean)) }?;
     let mut removed = 0;
-    while let Some((number, frame)) = victim_buffer.oldest() {
-        if let (Some((mut chunk, at)), Some(slot)) = (page_table.chunk(frame.page), frame.slot)
-            && chunk[at].state == PageState::InVictimBuffer(number)
+    while let Some(Leaving { frame, page }) = victim_buffer.oldest() {
+        if let Some((mut chunk, at)) = page_table.chunk(page)
+            && chunk[at].state.is_in_frame(frame)
+            && let Some(slot) = victim_buffer.leave(frame)
         {
             chunk[at].state = PageState::Stored(slot);
-            victim_buffer.remove(number);
             removed += 1;
         }
     }

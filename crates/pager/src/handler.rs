@@ -13,6 +13,8 @@ use std::sync::{Arc, RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use deepram_core::paging::Block;
+
 use super::fatal::{call_failed, fatal};
 use super::fault::{IncomingPage, TriggerPage};
 use super::page_table::Trigger;
@@ -120,8 +122,8 @@ struct InFlightRead {
 
 /// Why pages are read.
 enum ReadCause {
-    /// A fault: its thread, the time it was taken, and the pages of its fault-around block.
-    Fault(i32, Instant, usize),
+    /// A fault: its thread, the time it was taken, and its fault-around block.
+    Fault(i32, Instant, Block),
     /// Readahead or fault-around.
     Readahead(Option<TriggerPage>),
 }

@@ -9,9 +9,11 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 
 use crc_fast::CrcAlgorithm;
+use deepram_core::paging::stages::StageOrder;
+use deepram_core::paging::write_prediction;
 
 use super::fatal::{call_failed, discard};
-use super::huge_page_staging::{StageOrder, move_chunk};
+use super::huge_page_staging::move_chunk;
 use super::huge_pages::{StageSource, key, pages_of};
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageState, SwapSlot};
 use super::stats::add;
@@ -24,8 +26,6 @@ use deepram_linux::lock::lock;
 const STAGERS: usize = 8;
 /// Runs that are still read while a thread waits for the address-space lock exclusively.
 const FEW_RUNS: usize = 2;
-/// At every this many evicted chunks, the prediction that the chunk will be written is reset.
-const PREDICTION_RESET: u64 = 8;
 
 impl Inner {
     /// Starts the stager threads when the first order is queued: most processes never stage a chunk, and each thread
@@ -156,7 +156,7 @@ impl Inner {
     ) {
         let fresh = chunk[0].state == PageState::Fresh;
         let from = chunk.states();
-        let writable = fresh || write || chunk.iter().all(|page| page.predicted_written);
+        let writable = fresh || write || chunk.iter().all(|page| page.prediction.is_written());
         (chunk.staged, chunk.waiting_fault) = (None, None);
         chunk.set_states(|_| PageState::Incoming);
         drop(chunk);
@@ -184,7 +184,9 @@ impl Inner {
                     PageState::Stored(slot) if !dirty => PageState::Clean(slot),
                     _ => PageState::Dirty,
                 };
-                page.predicted_written |= write && !fresh;
+                if write && !fresh {
+                    page.prediction.set_written(true);
+                }
                 (page.read_ahead, page.fault_waiting) = (false, false);
             }
             chunk.huge = huge;
@@ -285,8 +287,8 @@ impl Inner {
                 chunk.set_states(|n| PageState::Stored(slots[n]));
                 chunk.huge = false;
                 let evicted = self.counters.evicted_pages.load(Relaxed) / CHUNK_PAGES as u64;
-                if evicted.is_multiple_of(PREDICTION_RESET) {
-                    chunk.iter_mut().for_each(|page| page.predicted_written = false);
+                if write_prediction::resets_huge_page(evicted) {
+                    chunk.iter_mut().for_each(|page| page.prediction.set_written(false));
                 }
             }
             EvictionOutcome::Kept { writable } => {

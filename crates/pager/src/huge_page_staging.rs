@@ -1,69 +1,25 @@
-//! Stages: 2 MiB frames outside the program's memory, through which chunks enter and leave memory as huge pages.
-//!
-//! A stage has a huge page, or none. An incoming chunk is read into the huge page of a stage, which is then moved to
-//! the chunk's address (`UFFDIO_MOVE`): no bytes are copied, and one call serves 512 pages. A leaving chunk is moved
-//! into a stage without a page and written from there; its page stays with the stage for the next incoming chunk.
+//! The memory of the stages, and the waiting for orders. Core decides which stage is used for what; see
+//! `deepram_core::paging::stages`.
 
-use std::collections::VecDeque;
 use std::io;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use deepram_core::paging::stages::{StageOrder, StageTable, stages_of};
+
 use super::fatal::discard;
-use super::page_table::{CHUNK_BYTES, CHUNK_PAGES};
+use super::page_table::CHUNK_BYTES;
 use deepram_linux::descriptors::OpenGuard;
 use deepram_linux::lock::lock;
 use deepram_linux::uffd::Uffd;
 
-/// Largest number of stages: four streams of reads with four chunks each in flight or ready.
-const MAX_STAGES: usize = 16;
-/// Smallest number of stages; where these would take too much of the budget, there are none.
-const MIN_STAGES: usize = 2;
-/// One more stage for this many chunks of the budget.
-const CHUNKS_PER_STAGE: usize = 16;
-/// Chunks of the smallest budget that has stages: with fewer, pages evicted for a chunk are missed before the chunk has
-/// been used.
-pub(super) const MIN_CHUNKS: usize = 32;
 /// The first Linux that keeps the write protection of zero pages when it splits a huge page.
 const MIN_LINUX: (u32, u32) = (6, 18);
 
-/// An order to bring a chunk into memory through a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StageOrder {
-    pub(super) stage: usize,
-    /// Address of the chunk.
-    pub(super) chunk: usize,
-    number: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StageState {
-    /// In no use.
-    Free,
-    /// Assigned to a chunk that is to be brought in, by the order of this number.
-    Ordered(u64),
-    /// A thread is working with it.
-    Busy,
-    /// The chunk's bytes have arrived; the value is the checksum of bytes that were read.
-    Ready(u64),
-}
-
+/// The stages' states, and whether the pager stops.
 #[derive(Debug)]
-struct Stage {
-    state: StageState,
-    /// Whether the stage has a huge page, which is charged.
-    has_page: bool,
-    /// Address of the chunk, if one is assigned.
-    chunk: usize,
-    /// Time of the last change of state.
-    since: Instant,
-}
-
-#[derive(Debug, Default)]
-struct StageTable {
-    stages: Vec<Stage>,
-    orders: VecDeque<StageOrder>,
-    orders_queued: u64,
+struct SharedTable {
+    table: StageTable,
     stopping: bool,
 }
 
@@ -76,7 +32,9 @@ pub(super) struct Stages {
     count: usize,
     /// Whether the system gives huge pages to all fresh memory, without advice.
     always: bool,
-    table: Mutex<StageTable>,
+    shared: Mutex<SharedTable>,
+    /// The table's times count from here.
+    started: Instant,
     ordered: Condvar,
     /// Lock of the stage through which chunks leave that no incoming chunk waits for.
     exit: Mutex<()>,
@@ -86,24 +44,28 @@ impl Stages {
     /// Creates the number of stages that suits the budget of `frames` frames; none if they are not `wanted` or not
     /// possible: memory is then paged in 4 KiB pages only.
     pub(super) fn new(uffd: &Uffd, frames: usize, wanted: bool) -> Self {
-        let chunks = frames / CHUNK_PAGES;
-        let count = (chunks / CHUNKS_PER_STAGE).clamp(MIN_STAGES, MAX_STAGES);
-        let supported = wanted
-            && chunks >= MIN_CHUNKS
-            && uffd.can_move()
-            && linux().is_some_and(|version| version >= MIN_LINUX);
+        let count = stages_of(frames).filter(|_| wanted);
+        let supported =
+            count.is_some() && uffd.can_move() && linux().is_some_and(|version| version >= MIN_LINUX);
         let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
         let read = |_opening| std::fs::read_to_string(enabled).unwrap_or_default();
         let setting = if supported { read(OpenGuard::acquire()) } else { String::new() };
         let always = setting.contains("[always]");
         let usable = always || setting.contains("[madvise]");
-        let mapped = if usable { map(uffd, count).ok() } else { None };
-        let (mapping, first, count) =
-            mapped.map_or(((0, 0), 0, 0), |(mapping, first)| (mapping, first, count));
-        let stage = || Stage { state: StageState::Free, has_page: false, chunk: 0, since: Instant::now() };
-        let table = StageTable { stages: (0..count).map(|_| stage()).collect(), ..StageTable::default() };
+        let count = count.filter(|_| usable);
+        let mapped = count.and_then(|count| Some((map(uffd, count).ok()?, count)));
+        let ((mapping, first), count) = mapped.unwrap_or((((0, 0), 0), 0));
+        let shared = Mutex::new(SharedTable { table: StageTable::new(count), stopping: false });
         let (ordered, exit) = (Condvar::new(), Mutex::new(()));
-        Self { mapping, first, count, always, table: Mutex::new(table), ordered, exit }
+        Self { mapping, first, count, always, shared, started: Instant::now(), ordered, exit }
+    }
+
+    fn table(&self) -> MutexGuard<'_, SharedTable> {
+        lock(&self.shared)
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Whether there are stages.
@@ -128,7 +90,7 @@ impl Stages {
     }
 
     /// Locks the exit stage. Returns its lock and its address.
-    pub(super) fn lock_exit(&self) -> (std::sync::MutexGuard<'_, ()>, usize) {
+    pub(super) fn lock_exit(&self) -> (MutexGuard<'_, ()>, usize) {
         (lock(&self.exit), self.address(self.count))
     }
 
@@ -137,110 +99,88 @@ impl Stages {
         self.count
     }
 
-    /// Claims a free stage for the caller, preferably one with a page.
+    /// As [`StageTable::claim`].
     pub(super) fn claim(&self) -> Option<usize> {
-        let mut table = lock(&self.table);
-        let free = |stage: &Stage| stage.state == StageState::Free;
-        let with_page = table.stages.iter().position(|stage| free(stage) && stage.has_page);
-        let stage = with_page.or_else(|| table.stages.iter().position(free))?;
-        table.stages[stage].set_state(StageState::Busy);
-        Some(stage)
+        self.table().table.claim(self.now())
     }
 
-    /// The stage that has been ready and unused longest, and for longer than `age`, with its chunk.
+    /// As [`StageTable::stale`].
     pub(super) fn stale(&self, age: Duration) -> Option<(usize, usize)> {
-        let table = lock(&self.table);
-        let ready =
-            table.stages.iter().enumerate().filter(|(_, stage)| {
-                matches!(stage.state, StageState::Ready(_)) && stage.since.elapsed() > age
-            });
-        ready.min_by_key(|(_, stage)| stage.since).map(|(n, stage)| (n, stage.chunk))
+        self.table().table.stale(age, self.now())
     }
 
-    /// Claims a free stage whose page has not been used for longer than `age`.
+    /// As [`StageTable::claim_idle`].
     pub(super) fn claim_idle(&self, age: Duration) -> Option<usize> {
-        let mut table = lock(&self.table);
-        let idle =
-            |stage: &Stage| stage.state == StageState::Free && stage.has_page && stage.since.elapsed() > age;
-        let stage = table.stages.iter().position(idle)?;
-        table.stages[stage].set_state(StageState::Busy);
-        Some(stage)
+        self.table().table.claim_idle(age, self.now())
     }
 
-    /// Queues an order to bring a chunk in through a stage that the caller has claimed.
+    /// As [`StageTable::queue_order`].
     pub(super) fn queue_order(&self, stage: usize, chunk: usize) {
-        let mut table = lock(&self.table);
-        table.orders_queued += 1;
-        let number = table.orders_queued;
-        table.stages[stage].set_state(StageState::Ordered(number));
-        table.stages[stage].chunk = chunk;
-        table.orders.push_back(StageOrder { stage, chunk, number });
+        self.table().table.queue_order(stage, chunk, self.now());
         self.ordered.notify_one();
     }
 
     /// Waits for the next order; `None` when the pager stops.
     pub(super) fn next_order(&self) -> Option<StageOrder> {
-        let table = lock(&self.table);
-        let waiting = |table: &mut StageTable| table.orders.is_empty() && !table.stopping;
-        let mut table = self.ordered.wait_while(table, waiting).unwrap_or_else(PoisonError::into_inner);
-        if table.stopping { None } else { table.orders.pop_front() }
+        let waiting = |shared: &mut SharedTable| !shared.table.has_orders() && !shared.stopping;
+        let shared = self.ordered.wait_while(self.table(), waiting);
+        let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
+        if shared.stopping { None } else { shared.table.next_order() }
     }
 
-    /// The next order, if one is queued.
+    /// As [`StageTable::next_order`].
     pub(super) fn try_next_order(&self) -> Option<StageOrder> {
-        lock(&self.table).orders.pop_front()
+        self.table().table.next_order()
     }
 
-    /// Whether orders are queued that no thread has begun.
+    /// As [`StageTable::has_orders`].
     pub(super) fn has_orders(&self) -> bool {
-        !lock(&self.table).orders.is_empty()
+        self.table().table.has_orders()
     }
 
     pub(super) fn stop(&self) {
-        lock(&self.table).stopping = true;
+        self.table().stopping = true;
         self.ordered.notify_all();
     }
 
-    /// Begins an order: the stage belongs to the caller, unless the order was withdrawn.
+    /// As [`StageTable::begin_order`].
     pub(super) fn begin_order(&self, order: StageOrder) -> bool {
-        let mut table = lock(&self.table);
-        let stage = &mut table.stages[order.stage];
-        let valid = stage.state == StageState::Ordered(order.number);
-        if valid {
-            stage.set_state(StageState::Busy);
-        }
-        valid
+        self.table().table.begin_order(order, self.now())
     }
 
-    /// Records that the chunk's bytes are in its stage.
+    /// As [`StageTable::mark_ready`].
     pub(super) fn mark_ready(&self, stage: usize, checksum: u64) {
-        lock(&self.table).stages[stage].set_state(StageState::Ready(checksum));
+        self.table().table.mark_ready(stage, checksum, self.now());
     }
 
-    /// Claims a ready stage for the caller. Returns the checksum of its bytes.
+    /// As [`StageTable::take_ready`].
     pub(super) fn take_ready(&self, stage: usize) -> Option<u64> {
-        let mut table = lock(&self.table);
-        let StageState::Ready(checksum) = table.stages[stage].state else { return None };
-        table.stages[stage].set_state(StageState::Busy);
-        Some(checksum)
+        self.table().table.take_ready(stage, self.now())
     }
 
-    /// Frees a stage. An order for it that has not begun is withdrawn.
+    /// As [`StageTable::release`].
     pub(super) fn release(&self, stage: usize) {
-        lock(&self.table).stages[stage].set_state(StageState::Free);
+        self.table().table.release(stage, self.now());
     }
 
+    /// As [`StageTable::has_page`].
     pub(super) fn has_page(&self, stage: usize) -> bool {
-        lock(&self.table).stages[stage].has_page
+        self.table().table.has_page(stage)
     }
 
+    /// As [`StageTable::set_has_page`].
     pub(super) fn set_has_page(&self, stage: usize, has_page: bool) {
-        lock(&self.table).stages[stage].has_page = has_page;
+        self.table().table.set_has_page(stage, has_page);
     }
 
-    /// Frames that the stages hold.
+    /// As [`StageTable::may_use`].
+    pub(super) fn may_use(&self, stage: usize, share: usize) -> bool {
+        self.table().table.may_use(stage, share)
+    }
+
+    /// As [`StageTable::frames`].
     pub(super) fn frames(&self) -> usize {
-        lock(&self.table).stages.iter().filter(|stage| stage.has_page).count() * CHUNK_PAGES
+        self.table().table.frames()
     }
 
     /// Gives a claimed stage without a page a page of zeros: a huge page, if the kernel has one.
@@ -274,13 +214,6 @@ impl Stages {
         if stage < self.count {
             self.set_has_page(stage, false);
         }
-    }
-}
-
-impl Stage {
-    fn set_state(&mut self, state: StageState) {
-        self.state = state;
-        self.since = Instant::now();
     }
 }
 

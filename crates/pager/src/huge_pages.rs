@@ -1,8 +1,4 @@
-//! Decides which memory becomes huge pages. Memory that is used in order enters and leaves 2 MiB at a time, in whole
-//! chunks, through stages.
-//!
-//! A chunk is staged when a stream approaches it: one that fills fresh memory, or one that reads stored pages. It waits
-//! in its stage until its first page is touched; that fault moves it into memory and has the next chunks staged.
+//! Carries out what core decides about huge pages (`deepram_core::paging::huge_pages`): stages chunks, and splits huge pages.
 //! [`super::huge_page_move`] moves the chunks.
 
 use std::sync::MutexGuard;
@@ -10,43 +6,25 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use deepram_core::cache::Replacement;
+use deepram_core::paging::Window;
+use deepram_core::paging::huge_pages::{
+    self, PolicyKey, chunk_behind, first_store_dirties_all, free_for_huge, is_filled, is_fresh,
+    runs_of_slots, staged_ahead,
+};
+use deepram_core::paging::stages::{IDLE_AFTER, STALE_AFTER, share_suffices};
 
 use super::fatal::discard;
-use super::huge_page_staging::MIN_CHUNKS;
-use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageInfo, PageState, PageTable, SwapSlot};
-use super::victim_buffer::{Frame, FrameState};
+use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageState, PageTable, SwapSlot};
 use super::{AddressSpace, Inner, PAGE, Spans};
-use crate::readahead::Window;
 use deepram_linux::lock::lock;
-
-/// Largest number of runs of neighbouring slots in a staged chunk: with more runs, reading them takes too long.
-const MAX_RUNS: usize = 16;
-/// Pages of a window from which on the chunks behind it are staged.
-const LONG_WINDOW: usize = 64;
-/// Chunks that are staged ahead of the one in use.
-const STAGED_AHEAD: usize = 3;
-/// A first store among this many pages at the start of a chunk belongs to a stream, which will store to the whole
-/// chunk.
-const NEAR_START: usize = 8;
-/// Fresh memory becomes huge at its first touch while one in this many of the frames is free.
-const FREE_SHARE: usize = 4;
-/// Time after which a stage that is ready and unused is given to another chunk, or returns its memory.
-const STALE_AFTER: Duration = Duration::from_millis(50);
-const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Stages hold at most one in this many of the frames of the process.
-const STAGE_SHARE: usize = 8;
-/// Bit that distinguishes the policy's keys of chunks from those of pages.
-const CHUNK_KEY: u64 = 1 << 63;
 
 /// The policy's key of a chunk.
 pub(super) fn key(chunk: usize) -> u64 {
-    (chunk / PAGE) as u64 | CHUNK_KEY
+    PolicyKey::Chunk(chunk).number()
 }
 
-/// The address of the chunk with this key; `None` for the key of a page.
-pub(super) fn chunk_of(key: u64) -> Option<usize> {
-    (key & CHUNK_KEY != 0).then_some((key & !CHUNK_KEY) as usize * PAGE)
-}
+/// Contents with which a stage is filled.
+pub(super) type StageSource = huge_pages::StageSource<SwapSlot>;
 
 /// The program's advice about huge pages.
 #[derive(Debug, Clone, Default)]
@@ -70,40 +48,16 @@ impl HugePageAdvice {
     }
 }
 
-/// Contents with which a stage is filled.
-pub(super) enum StageSource {
-    Fresh,
-    Stored(Vec<(SwapSlot, usize)>),
-}
-
 impl Chunk {
     /// The contents with which the chunk would be staged; `None` if it cannot be.
     pub(super) fn source(&self) -> Option<StageSource> {
-        if self.iter().all(|page| page.state == PageState::Fresh) {
-            return Some(StageSource::Fresh);
-        }
-        let stored =
-            |page: &PageInfo| if let PageState::Stored(slot) = page.state { Some(slot) } else { None };
-        let slots: Option<Vec<SwapSlot>> = self.iter().map(stored).collect();
-        slots.and_then(|slots| runs_of_slots(&slots)).map(StageSource::Stored)
+        huge_pages::source(self.iter().map(|page| page.state))
     }
 
-    /// Quick check before [`Chunk::source`]: the chunk is all fresh, or mostly out of memory with no page dirty or in
-    /// transit.
+    /// Quick check before [`Chunk::source`].
     fn may_be_staged(&self) -> bool {
-        if self.huge || self.staged.is_some() {
-            return false;
-        }
-        let fresh = self[0].state == PageState::Fresh;
-        let fits = |page: &PageInfo| match page.state {
-            PageState::Fresh => fresh,
-            PageState::Stored(_) | PageState::Clean(_) | PageState::InVictimBuffer(_) => !fresh,
-            PageState::Incoming | PageState::Dirty | PageState::Evicting => false,
-        };
-        let out =
-            |page: &&PageInfo| matches!(page.state, PageState::Stored(_) | PageState::InVictimBuffer(_));
-        (fresh || self.iter().filter(out).count() > CHUNK_PAGES / 2)
-            && self.iter().all(|page| fits(page) && !page.pinned && !page.unreadable)
+        let pages = self.iter().map(|page| (page.state, page.pinned || page.unreadable));
+        !self.huge && self.staged.is_none() && huge_pages::may_be_staged(pages)
     }
 
     pub(super) fn set_states(&mut self, state: impl Fn(usize) -> PageState) {
@@ -118,10 +72,7 @@ impl Chunk {
 impl Inner {
     /// Stages the memory behind a long readahead window.
     pub(super) fn stage_behind(&self, space: &AddressSpace, window: Window) {
-        if window.stride == PAGE.cast_signed() && window.count >= LONG_WINDOW {
-            let next = window.page(window.count).next_multiple_of(CHUNK_BYTES);
-            self.stage_from(space, next);
-        }
+        chunk_behind(window).into_iter().for_each(|chunk| self.stage_from(space, chunk));
     }
 
     /// Whether huge pages are in use. There are none where devices may store to memory (`direct_io`).
@@ -132,9 +83,8 @@ impl Inner {
     /// Whether fresh memory that is touched here becomes a huge page at once.
     pub(super) fn wants_huge_on_touch(&self, space: &AddressSpace, chunk: &Chunk, address: usize) -> bool {
         let asked = || space.advice.huge.covers(address, address + CHUNK_BYTES);
-        // Only while many frames are free: the kernel would also give huge pages only then.
-        let many_free = || self.frames.excess(self.frames.limit() / FREE_SHARE) == 0;
-        let fresh = || chunk.iter().all(|page| page.state == PageState::Fresh);
+        let many_free = || self.frames.excess(free_for_huge(self.frames.limit())) == 0;
+        let fresh = || is_fresh(chunk.iter().map(|page| page.state));
         self.may_be_huge()
             && chunk.staged.is_none()
             && (self.stages.always() || asked())
@@ -158,24 +108,22 @@ impl Inner {
 
     /// If the whole chunk has been touched, a stream is filling memory: stages from `next` on.
     pub(super) fn stage_fresh(&self, space: &AddressSpace, chunk: usize, next: usize) {
-        let filled = |(chunk, _): (MutexGuard<'_, Chunk>, usize)| {
-            chunk.iter().all(|page| page.state != PageState::Fresh)
-        };
+        let filled =
+            |(chunk, _): (MutexGuard<'_, Chunk>, usize)| is_filled(chunk.iter().map(|page| page.state));
         if self.may_be_huge() && space.page_table.chunk(chunk).is_some_and(filled) {
             self.stage_from(space, next);
         }
     }
 
     fn stage_from(&self, space: &AddressSpace, chunk: usize) {
-        (0..STAGED_AHEAD).for_each(|n| self.stage(space, chunk + n * CHUNK_BYTES, STALE_AFTER));
+        staged_ahead(chunk).for_each(|chunk| self.stage(space, chunk, STALE_AFTER));
     }
 
     /// Stages a chunk if that is possible and a stage is free, or has been ready and unused for `age`.
     fn stage(&self, space: &AddressSpace, address: usize, age: Duration) {
-        // Many processes may share the budget, and much memory may be unpaged.
         let share = self.frames.fair_share();
         if !self.may_be_huge()
-            || share < MIN_CHUNKS / 4 * 3 * CHUNK_PAGES
+            || !share_suffices(share)
             || !space.page_table.covers(address, address + CHUNK_BYTES)
         {
             return;
@@ -190,7 +138,7 @@ impl Inner {
         let Some(stage) = self.stages.claim().or_else(|| self.unstage_stale(space, age)) else {
             return;
         };
-        if !self.stages.has_page(stage) && self.stages.frames() + CHUNK_PAGES > share / STAGE_SHARE {
+        if !self.stages.may_use(stage, share) {
             return self.stages.release(stage);
         }
         if let Some((mut chunk, _)) = space.page_table.chunk(address)
@@ -220,9 +168,9 @@ impl Inner {
         for page in chunk.iter() {
             slots.push(match page.state {
                 PageState::Stored(slot) | PageState::Clean(slot) => slot,
-                PageState::InVictimBuffer(number) => match *buffer.frame(number) {
-                    Frame { state: FrameState::Buffered, slot: Some(slot), .. } => slot,
-                    _ => return false,
+                PageState::InVictimBuffer(number) => match buffer.stored_at(number) {
+                    Some(slot) => slot,
+                    None => return false,
                 },
                 _ => return false,
             });
@@ -235,7 +183,9 @@ impl Inner {
         for (n, page) in chunk.iter_mut().enumerate() {
             match page.state {
                 PageState::Clean(_) => resident.push(address + n * PAGE),
-                PageState::InVictimBuffer(number) => buffer.remove(number),
+                PageState::InVictimBuffer(number) => {
+                    buffer.take(number);
+                }
                 _ => continue,
             }
             freed += 1;
@@ -361,7 +311,7 @@ impl Inner {
         at: usize,
         address: usize,
     ) -> bool {
-        if at >= NEAR_START {
+        if !first_store_dirties_all(at) {
             self.split(chunk, address);
             return false;
         }
@@ -371,7 +321,7 @@ impl Inner {
                 space.swap_file.free(slot);
             }
             page.state = PageState::Dirty;
-            page.predicted_written = true;
+            page.prediction.set_written(true);
         }
         true
     }
@@ -390,14 +340,6 @@ impl Inner {
             None => chunk.waiting_fault = Some(write || chunk.waiting_fault.unwrap_or_default()),
         }
     }
-}
-
-/// Groups slots into runs of neighbours; `None` if there are too many runs.
-fn runs_of_slots(slots: &[SwapSlot]) -> Option<Vec<(SwapSlot, usize)>> {
-    let follow = |a: &SwapSlot, b: &SwapSlot| a.file == b.file && a.number + 1 == b.number;
-    let runs: Vec<(SwapSlot, usize)> =
-        slots.chunk_by(follow).map(|run| (run[0], run.len())).take(MAX_RUNS + 1).collect();
-    (runs.len() <= MAX_RUNS).then_some(runs)
 }
 
 /// Replaces a chunk's key in the policy by the keys of its pages.

@@ -19,7 +19,7 @@
 //! 2. A page leaves only while stores to it wait, or atomically by being moved: the copy holds its last contents. Where
 //!    devices may store to the page (`direct_io`), which nothing delays, it is moved.
 //! 3. A fault waits for one page, the page that it needs, and for no write: frames are free ahead of need. Neighbours
-//!    are read with it where they have been used recently (`fault_around`), if there are frames for them.
+//!    are read with it where they have been used recently (core's `paging::fault_around`), if there are frames for them.
 //! 4. Frames in memory and in the victim buffer, tables included, never exceed the budget. If the swap file fails or is
 //!    full, pages stay in memory beyond the budget, and the pager reports it: no page is lost.
 //! 5. A page's state changes under its chunk's lock. Moving a page takes the address-space lock shared; map, unmap and
@@ -28,6 +28,7 @@
 //! Lock order: address space, evictor, chunk, victim buffer; chunk, policy; chunk, stages; address space, shared table.
 //! The locks of the readahead streams and of the fault-around regions are taken last and one at a time.
 
+mod atomic_state;
 mod budget;
 mod budget_members;
 mod budget_memory;
@@ -37,7 +38,6 @@ pub mod event_loop;
 mod eviction;
 mod fatal;
 mod fault;
-mod fault_around;
 mod fault_recorder;
 mod fork;
 mod handler;
@@ -46,11 +46,8 @@ mod huge_page_move;
 mod huge_page_staging;
 mod huge_pages;
 mod page_table;
-mod policy;
 mod proc_files;
 mod read_requests;
-pub mod readahead;
-mod readahead_admission;
 mod readahead_queue;
 mod remap;
 mod shared_memory;
@@ -61,7 +58,6 @@ mod swap_file;
 mod unpaged_memory;
 mod victim_buffer;
 mod write_back;
-mod write_prediction;
 
 #[cfg(test)]
 mod tests;
@@ -76,11 +72,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deepram_core::cache::Replacement;
+use deepram_core::paging::victim_buffer::frames_of_buffer;
+use deepram_core::paging::{FaultAround, ReadaheadAdmission, Streams, WritePrediction};
 
+use self::atomic_state::AtomicState;
 use self::budget::Frames;
 use self::eviction::EVICTORS;
 use self::fatal::{AbortOnPanic, discard, fatal};
-use self::fault_around::FaultAround;
 use self::fault_recorder::Recorder;
 use self::handler::{Handler, Handlers, signal_started};
 use self::huge_page_staging::Stages;
@@ -88,26 +86,24 @@ use self::huge_pages::HugePageAdvice;
 use self::page_table::{PageState, PageTable};
 use self::proc_files::ProcFiles;
 use self::read_requests::ReadRequests;
-use self::readahead_admission::ReadaheadAdmission;
 use self::readahead_queue::ReadaheadQueue;
 use self::shared_memory::SharedMemory;
 use self::stats::Counters;
 use self::swap_file::SwapFile;
 use self::victim_buffer::VictimBuffer;
 use self::write_back::WriteBack;
-use self::write_prediction::WritePrediction;
 
 use crate::handler_wakeup::HandlerGroup;
-use crate::readahead::Streams;
 use deepram_linux::lock::lock;
 use deepram_linux::signals::spawn;
 use deepram_linux::uffd::{self, Uffd, WatchMode, resident_pages};
+
+pub use deepram_core::paging::PagerPolicy;
 
 pub use budget_members::{Notice, SharedBudget};
 pub use budget_memory::{BUDGET_NAME, BudgetReading, BudgetView};
 pub use fault_recorder::{Fault, FaultKind, FaultLog};
 pub use fork::ForkGuard;
-pub use policy::PagerPolicy;
 pub use shared_memory::{can_share, is_in_memory};
 pub use spans::Spans;
 pub use stats::{PagerStats, add};
@@ -120,10 +116,6 @@ const BATCH: usize = 64;
 
 /// Stack of a pager thread in bytes.
 const STACK: usize = 256 << 10;
-
-/// The victim buffer has one frame in this many. A larger buffer shows more about which pages are used, and makes more
-/// pages come back.
-const VICTIM_BUFFER_SHARE: usize = 4;
 
 /// Starts a thread with this name and all signals blocked.
 pub type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
@@ -211,15 +203,15 @@ struct Inner {
     victim_buffer: Mutex<VictimBuffer>,
     stages: Stages,
     streams: Mutex<Streams>,
-    fault_around: FaultAround,
+    fault_around: Mutex<FaultAround>,
     shared_memory: SharedMemory,
     readahead_queue: ReadaheadQueue,
     frames: Frames,
     /// The budget in bytes.
     dram: AtomicUsize,
     evictor: Mutex<eviction::EvictorState>,
-    readahead_admission: ReadaheadAdmission,
-    write_prediction: WritePrediction,
+    readahead_admission: AtomicState<ReadaheadAdmission>,
+    write_prediction: AtomicState<WritePrediction>,
     /// Whether this process was forked from a process that is paged too.
     forked: bool,
     /// Whether memory is shared with processes forked from this one, or with its parent.
@@ -313,7 +305,7 @@ impl Pager {
                 advice: HugePageAdvice::default(),
             },
             policy: options.policy.build(frames),
-            victim_buffer: VictimBuffer::new(frames / VICTIM_BUFFER_SHARE)?,
+            victim_buffer: VictimBuffer::new(frames_of_buffer(frames, false))?,
             shared_memory: SharedMemory::default(),
             frames: Frames::new(frames, options.shared_budget),
             dram: options.dram as usize,
@@ -570,14 +562,14 @@ impl Inner {
             policy: Mutex::new(policy),
             victim_buffer: Mutex::new(victim_buffer),
             streams: Mutex::default(),
-            fault_around: FaultAround::default(),
+            fault_around: Mutex::default(),
             shared_memory,
             readahead_queue: ReadaheadQueue::new()?,
             frames,
             dram: AtomicUsize::new(dram),
             evictor: Mutex::default(),
-            readahead_admission: ReadaheadAdmission::default(),
-            write_prediction: WritePrediction::default(),
+            readahead_admission: AtomicState::default(),
+            write_prediction: AtomicState::default(),
             forked,
             shares_with_fork: AtomicBool::new(forked),
             evicting_chunks: AtomicUsize::new(0),
@@ -694,25 +686,17 @@ impl Inner {
         let AddressSpace { page_table, swap_file, .. } = &mut *space;
         for (from, to) in page_table.within(start, end) {
             page_table.each_known(from, to, |address, page| {
-                match page.state {
-                    PageState::Fresh => {}
-                    PageState::Clean(slot) => {
-                        swap_file.free(slot);
-                        resident.push(address);
-                    }
-                    PageState::Dirty => resident.push(address),
-                    PageState::Stored(slot) => swap_file.free(slot),
-                    PageState::InVictimBuffer(number) => {
-                        if let Some(slot) = victim_buffer.frame(number).slot {
-                            swap_file.free(slot);
-                        }
-                        victim_buffer.remove(number);
-                        self.frames.release(1);
-                    }
-                    // No page is in transit while the address-space lock is held exclusively.
-                    PageState::Incoming | PageState::Evicting => {
-                        fatal(format_args!("{page:?} at {address:#x} is in transit under the exclusive lock"))
-                    }
+                // No page is in transit while the address-space lock is held exclusively.
+                let Ok(discarded) = page.state.discard() else {
+                    fatal(format_args!("{page:?} at {address:#x} is in transit under the exclusive lock"))
+                };
+                discarded.slot.into_iter().for_each(|slot| swap_file.free(slot));
+                if discarded.resident {
+                    resident.push(address);
+                }
+                if let Some(frame) = discarded.frame {
+                    victim_buffer.take(frame).into_iter().for_each(|slot| swap_file.free(slot));
+                    self.frames.release(1);
                 }
                 *page = page_table::PageInfo {
                     pinned: page.pinned,

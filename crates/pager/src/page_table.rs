@@ -5,33 +5,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use deepram_core::paging::{self, Heat, PagePrediction, huge_pages};
+
 use super::PAGE;
 use super::spans::Spans;
 use deepram_linux::lock::lock;
 
-/// Pages whose states share one lock: those of a huge page.
-pub(super) const CHUNK_PAGES: usize = 512;
-pub(super) const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE;
+/// The pages whose states share one lock: those of a huge page.
+pub(super) use deepram_core::paging::huge_pages::{CHUNK_BYTES, CHUNK_PAGES};
 
 /// Where a page's bytes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum PageState {
-    /// Nowhere: the page was never stored to and reads as zeros.
-    #[default]
-    Fresh,
-    /// On their way into memory. The thread that set this state installs the page.
-    Incoming,
-    /// In memory and in the swap file, at this slot; the page is write-protected.
-    Clean(SwapSlot),
-    /// In memory only.
-    Dirty,
-    /// In memory, write-protected, on their way into the victim buffer.
-    Evicting,
-    /// In the victim buffer, in this frame.
-    InVictimBuffer(u32),
-    /// In the swap file only, at this slot.
-    Stored(SwapSlot),
-}
+pub(super) type PageState = paging::PageState<SwapSlot>;
 
 /// A page of a swap file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,24 +25,26 @@ pub(super) struct SwapSlot {
     pub(super) number: u32,
 }
 
+impl huge_pages::SwapSlot for SwapSlot {
+    fn follows(&self, other: &Self) -> bool {
+        self.file == other.file && self.number == other.number + 1
+    }
+}
+
 /// The state of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PageInfo {
     pub(super) state: PageState,
     /// A fault arrived while the page was in transit; the thread that moves the page wakes the faulting thread.
     pub(super) fault_waiting: bool,
-    /// The page is predicted to be written: it was stored to after it had been read from the swap file. It is installed
-    /// writable. Not set by the first write to a fresh page, which predicts nothing.
-    pub(super) predicted_written: bool,
-    /// The prediction is being tested: the page is installed write-protected (`write_prediction.rs`).
-    pub(super) testing_prediction: bool,
+    /// Whether the page will be written again after its next return.
+    pub(super) prediction: PagePrediction,
     /// The page stays in memory.
     pub(super) pinned: bool,
     /// The program cannot read the page (`PROT_NONE`), so the pager reads it through the kernel.
     pub(super) unreadable: bool,
-    /// Estimated reuse: doubled when the page comes back from the victim buffer, halved when it leaves the buffer for
-    /// the swap file.
-    pub(super) heat: u8,
+    /// Estimated reuse.
+    pub(super) heat: Heat,
     /// The page was read ahead of use.
     pub(super) read_ahead: bool,
     /// The page was read ahead of use, and waits in the victim buffer for its first use to be seen.
@@ -70,23 +56,8 @@ pub(super) struct PageInfo {
 pub(super) enum Trigger {
     /// It opens the next readahead window.
     Window,
-    /// It shows whether the neighbours of missed pages are used (`fault_around.rs`).
+    /// It shows whether the neighbours of missed pages are used (`deepram_core::paging::fault_around`).
     Probe,
-}
-
-/// Largest heat of a page.
-const MAX_HEAT: u8 = 16;
-
-impl PageInfo {
-    /// Records that the page came back from the victim buffer.
-    pub(super) fn warm(&mut self) {
-        self.heat = (self.heat * 2).clamp(1, MAX_HEAT);
-    }
-
-    /// Records that the page left the victim buffer for the swap file.
-    pub(super) fn cool(&mut self) {
-        self.heat /= 2;
-    }
 }
 
 /// The 512 pages of an aligned 2 MiB range, whose states share one lock.
@@ -94,7 +65,7 @@ impl PageInfo {
 pub(super) struct Chunk {
     pages: Vec<PageInfo>,
     /// The pages are in memory as one huge page, all clean or all dirty, or are leaving as one. The policy has one key
-    /// for all of them ([`super::huge_pages::key`]).
+    /// for all of them (`PolicyKey`).
     pub(super) huge: bool,
     /// The stage through which all pages will enter memory together; until then all of them are fresh, or all of them
     /// stored.

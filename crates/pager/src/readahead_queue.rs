@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use deepram_core::paging::Window;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::BATCH;
-use crate::readahead::Window;
 use deepram_linux::descriptors::open_high;
 use deepram_linux::work_queue::WorkQueue;
 
@@ -33,8 +33,7 @@ impl ReadaheadQueue {
 
     /// Queues a window, in parts of at most [`BATCH`] pages.
     pub(super) fn window(&self, window: Window) {
-        let starts = (0..window.count).step_by(BATCH);
-        self.queue.push(starts.map(|at| ReadRequest::Window(window, at..(at + BATCH).min(window.count))));
+        self.queue.push(window.parts(BATCH).map(|part| ReadRequest::Window(window, part)));
     }
 
     /// Queues these pages.

@@ -57,7 +57,7 @@ impl Inner {
                 PageState::InVictimBuffer(number) => buffer.set_address(number, new),
                 _ => {}
             }
-            if matches!(page.state, PageState::Clean(_) | PageState::Dirty) {
+            if page.state.resident().is_some() {
                 policy.remove((address / PAGE) as u64);
                 policy.insert((new / PAGE) as u64);
             }

@@ -72,10 +72,7 @@ impl Inner {
                     let mut buffer = self.victim_buffer();
                     // SAFETY: a frame of the victim buffer that holds the page: no thread stores to it.
                     bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(buffer.bytes(number), PAGE) });
-                    if let Some(slot) = buffer.frame(number).slot {
-                        space.swap_file.free(slot);
-                    }
-                    buffer.remove(number);
+                    buffer.take(number).into_iter().for_each(|slot| space.swap_file.free(slot));
                 }
                 _ => continue,
             }

@@ -5,12 +5,13 @@
 //!   access --resident--------------------------------------------> hit
 //!          --first store into a clean segment--> protection fault -> hit
 //!          --missing--> fault --> read by the device --> install --> hit
-//!                         write-back thread: evicts clean segments, writes the longest dirty
+//!                         evictor: drops clean segments; write-back: writes dirty ones by address
 //! ```
 //!
-//! 1. The cache is that of `deepram-pool`: core's [`Clock`] over segments, with a headroom of free
-//!    frames. If no clean segment can be evicted, or too many segments are dirty, the segments that have
-//!    been dirty longest are written in one batch of large sequential writes.
+//! 1. The cache decides as that of `deepram-pool`, by the same code of [`deepram_core::paging`]: which
+//!    segment is dropped ([`PoolPolicy`]), how many and when ([`PoolWatermarks`]), and which dirty segments
+//!    are written next ([`DirtySet`]): in the order of their addresses, in one batch of large sequential
+//!    writes.
 //! 2. The device serves as many requests at once as its preset says, each in the time that it takes
 //!    alone. Sequential writes take the interval of the preset's largest write size.
 //! 3. Software costs are options, to be measured on the machine with `deepram bench predict`. The
@@ -22,7 +23,9 @@ use deepram_core::units::{Bytes, Picos};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use deepram_core::cache::{Clock, Replacement};
+use deepram_core::cache::Replacement;
+use deepram_core::paging::segment_state::{SegmentFault, SegmentState};
+use deepram_core::paging::{DirtySet, PoolPolicy, PoolWatermarks};
 use deepram_media::{Dimension, MeasuredFile};
 use deepram_trace::Op;
 use serde::Serialize;
@@ -113,15 +116,10 @@ pub(crate) const POOL_KEYS: &[OptionKey<PoolModelOptions>] = &[
     },
 ];
 
-/// Segments per write-back batch, as in the pool.
-const WRITEBACK_BATCH: usize = 2048;
+/// The fewest frames of a simulated pool. A real one, whose frames also hold staged copies, needs more.
+const LEAST_FRAMES: usize = 64;
 /// Bytes per write of a write-back batch.
 const WRITE_BYTES: u64 = 1 << 20;
-
-const RESIDENT: u8 = 1;
-const DIRTY: u8 = 2;
-const WRITING: u8 = 4;
-const LOADING: u8 = 8;
 
 /// Counters of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -163,13 +161,19 @@ struct SegmentAccess {
 /// A simulated pool.
 pub struct PoolModel {
     options: PoolModelOptions,
-    frames: u32,
+    watermarks: PoolWatermarks,
     file: MeasuredFile,
-    clock: Clock,
-    flags: Vec<u8>,
-    resident: u32,
-    dirty: VecDeque<u32>,
-    dirty_count: u32,
+    clock: PoolPolicy,
+    segments: Vec<SegmentState>,
+    /// Frames in use: resident segments and those being loaded.
+    resident: usize,
+    /// Part of `resident`: segments being loaded.
+    filling: usize,
+    dirty: DirtySet,
+    /// The segment at which write-back goes on.
+    write_back_cursor: u32,
+    /// Frames are needed, and no clean segment is left to drop.
+    starved: bool,
     writing: Vec<u32>,
     /// The times at which each of the device's parallel requests ends.
     device_free: BinaryHeap<Reverse<Time>>,
@@ -199,9 +203,9 @@ impl PoolModel {
         if options.dram.0 == 0 {
             options.dram = Bytes(options.data.0 / 4);
         }
-        let frames = u32::try_from(options.dram.0 / options.segment.0).unwrap_or(u32::MAX);
-        if frames < 64 {
-            let least = Bytes(64 * options.segment.0);
+        let frames = usize::try_from(options.dram.0 / options.segment.0).unwrap_or(usize::MAX);
+        if frames < LEAST_FRAMES {
+            let least = Bytes(LEAST_FRAMES as u64 * options.segment.0);
             return Err(SimError::config(
                 "dram",
                 format!("{} is too little: use at least {least}", options.dram),
@@ -213,11 +217,13 @@ impl PoolModel {
         }
         let width = file.parallelism(false, options.segment);
         Ok(Self {
-            clock: Clock::new(frames as usize),
-            flags: vec![0; segments as usize],
+            clock: PoolPolicy::new(frames.min(segments as usize)),
+            segments: vec![SegmentState::ABSENT; segments as usize],
             resident: 0,
-            dirty: VecDeque::new(),
-            dirty_count: 0,
+            filling: 0,
+            dirty: DirtySet::new(segments as usize),
+            write_back_cursor: 0,
+            starved: false,
             writing: Vec::new(),
             device_free: (0..width).map(|_| Reverse(0)).collect(),
             loading: Vec::new(),
@@ -226,7 +232,7 @@ impl PoolModel {
             counts: PoolModelCounts::default(),
             base: PoolModelCounts::default(),
             file: file.clone(),
-            frames,
+            watermarks: PoolWatermarks { frames },
             options,
         })
     }
@@ -245,10 +251,6 @@ impl PoolModel {
         }
     }
 
-    fn headroom(&self) -> u32 {
-        (self.frames / 32).clamp(16, 4096)
-    }
-
     /// Sends a request to the device. Returns the time at which it is complete.
     fn device_request(&mut self, from: Time, time: Time) -> Time {
         let free = self.device_free.pop().map_or(0, |Reverse(free)| free);
@@ -260,84 +262,107 @@ impl PoolModel {
     fn access(&mut self, slot: Slot, context: &mut Context<PoolModelEvent>) {
         let SegmentAccess { write, at, .. } = self.accesses[slot as usize];
         let segment = (at / self.options.segment.0) as u32;
-        let flags = self.flags[segment as usize];
-        if flags & LOADING != 0 {
-            self.loading.push((segment, slot, write));
-            return;
-        }
-        if flags & RESIDENT == 0 {
-            self.load(segment, slot, write, context);
-            return;
+        let state = self.segments[segment as usize];
+        match state.fault() {
+            SegmentFault::Dropped => return self.loading.push((segment, slot, write)),
+            SegmentFault::Fill => return self.load(segment, slot, write, context),
+            SegmentFault::Resident => {}
         }
         let mut time = self.options.hit.0;
-        if write && flags & DIRTY == 0 {
+        if write && !state.is_open_for_stores() {
             self.counts.first_stores += 1;
             time += self.options.protect.0;
             self.make_dirty(segment);
             self.clock.touch(segment);
-            self.run_writeback(context);
+            self.run_write_back(context);
         }
         context.schedule(Picos(context.now().0 + time), PoolModelEvent::Done(slot));
     }
 
     fn make_dirty(&mut self, segment: u32) {
-        self.flags[segment as usize] |= DIRTY;
-        self.dirty.push_back(segment);
-        self.dirty_count += 1;
+        self.segments[segment as usize].make_dirty();
+        self.dirty.insert(segment);
     }
 
     fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PoolModelEvent>) {
-        if self.resident >= self.frames {
-            self.evict(1);
-        }
-        if self.resident >= self.frames {
-            self.counts.frame_waits += 1;
-            self.waiting.push_back(slot);
-            self.run_writeback(context);
-            return;
+        loop {
+            let drops = self.watermarks.fault_drops(self.resident, 1);
+            if drops > 0 && self.evict(drops) == 0 {
+                self.counts.frame_waits += 1;
+                self.waiting.push_back(slot);
+                self.run_evictor(context);
+                return;
+            }
+            if drops == 0 {
+                break;
+            }
         }
         self.counts.missing += 1;
         self.resident += 1;
-        self.flags[segment as usize] = LOADING;
+        self.filling += 1;
+        self.segments[segment as usize].begin_fill();
         self.loading.push((segment, slot, write));
         // Half of the software time passes before the device's, half after it; only their sum is
         // measured.
         let time = self.file.latency(false, self.options.segment).0;
         let end = self.device_request(context.now().0 + self.options.fault.0 / 2, time);
         context.schedule(Picos(end + self.options.fault.0.div_ceil(2)), PoolModelEvent::Read(segment));
+        if self.watermarks.wakes_evictor(self.resident) {
+            self.run_evictor(context);
+        }
     }
 
     /// Evicts up to `n` clean segments. Returns the number evicted.
-    fn evict(&mut self, n: u32) -> u32 {
+    fn evict(&mut self, n: usize) -> usize {
+        let kept = self.dirty.len() + self.writing.len() + self.filling;
+        if !PoolWatermarks::may_drop(self.resident, kept) {
+            return 0;
+        }
         for dropped in 0..n {
-            let flags = &self.flags;
-            let Some(segment) = self.clock.victim(&mut |key: u32| flags[key as usize] == RESIDENT) else {
-                return dropped;
-            };
-            self.flags[segment as usize] = 0;
+            let segments = &self.segments;
+            let mut eligible = |key: u32| segments[key as usize].may_drop();
+            let Some(segment) = self.clock.victim(&mut eligible) else { return dropped };
+            self.segments[segment as usize].clear();
             self.resident -= 1;
             self.counts.evictions += 1;
         }
         n
     }
 
-    /// Runs the write-back thread: restores the headroom by eviction, and starts a write-back batch if
-    /// none is under way and clean segments run short or too many segments are dirty.
-    fn run_writeback(&mut self, context: &mut Context<PoolModelEvent>) {
-        let wanted = (self.resident + self.headroom()).saturating_sub(self.frames);
-        let evicted = self.evict(wanted);
-        let short = evicted < wanted || self.dirty_count > self.frames / 2;
-        if !short || !self.writing.is_empty() || self.dirty_count == 0 {
+    /// Runs the evictor until the headroom is restored or no clean segment is left, and write-back if it has
+    /// work then. The evictor takes no time: it is a thread of its own, and dropping a segment takes a
+    /// fraction of a fault.
+    fn run_evictor(&mut self, context: &mut Context<PoolModelEvent>) {
+        self.starved = loop {
+            let drops = self.watermarks.evictor_drops(self.resident);
+            if drops == 0 {
+                break false;
+            }
+            if self.evict(drops) == 0 {
+                break true;
+            }
+        };
+        self.run_write_back(context);
+    }
+
+    /// Continues the accesses that wait for a frame, as far as frames are free.
+    fn retry_waiting(&mut self, context: &mut Context<PoolModelEvent>) {
+        while self.resident < self.watermarks.frames {
+            let Some(slot) = self.waiting.pop_front() else { break };
+            self.access(slot, context);
+        }
+    }
+
+    /// Starts a write-back batch if dirty segments are to be written and no batch is under way.
+    fn run_write_back(&mut self, context: &mut Context<PoolModelEvent>) {
+        if !self.writing.is_empty() || !self.watermarks.needs_write_back(self.dirty.len(), self.starved) {
             return;
         }
-        while self.writing.len() < WRITEBACK_BATCH {
-            let Some(segment) = self.dirty.pop_front() else { break };
-            let flags = &mut self.flags[segment as usize];
-            if *flags & DIRTY != 0 {
-                *flags = *flags & !DIRTY | WRITING;
-                self.dirty_count -= 1;
-                self.writing.push(segment);
-            }
+        let all = 0..self.segments.len() as u32;
+        self.writing =
+            self.dirty.take(&mut self.write_back_cursor, all, PoolWatermarks::WRITE_BACK, |_| true);
+        for segment in &self.writing {
+            self.segments[*segment as usize].take();
         }
         let bytes = self.writing.len() as u64 * self.options.segment.0;
         let interval = self.file.completion_interval(true, Bytes(WRITE_BYTES)).0;
@@ -399,7 +424,8 @@ impl Device for PoolModel {
                 }
             }
             PoolModelEvent::Read(segment) => {
-                self.flags[segment as usize] = RESIDENT;
+                self.filling -= 1;
+                self.segments[segment as usize].end_fill();
                 self.clock.insert(segment);
                 let mut store = false;
                 let mut index = 0;
@@ -418,19 +444,24 @@ impl Device for PoolModel {
                 }
                 if store {
                     self.make_dirty(segment);
+                    self.run_write_back(context);
                 }
-                self.run_writeback(context);
+                if self.starved {
+                    // A segment that was loaded for a read is clean.
+                    self.run_evictor(context);
+                    self.retry_waiting(context);
+                }
             }
             PoolModelEvent::Written => {
                 self.counts.written += self.writing.len() as u64;
                 for segment in std::mem::take(&mut self.writing) {
-                    self.flags[segment as usize] &= !WRITING;
+                    self.segments[segment as usize].written();
                 }
-                self.run_writeback(context);
-                while self.resident < self.frames {
-                    let Some(slot) = self.waiting.pop_front() else { break };
-                    self.access(slot, context);
+                if self.starved {
+                    self.run_evictor(context);
                 }
+                self.run_write_back(context);
+                self.retry_waiting(context);
             }
         }
         Ok(())
@@ -449,17 +480,22 @@ impl Device for PoolModel {
     }
 
     fn check(&self) -> Result<(), SimError> {
-        let of = |flag: u8| self.flags.iter().filter(|flags| **flags & flag != 0).count() as u64;
+        let of =
+            |is: fn(SegmentState) -> bool| self.segments.iter().filter(|state| is(**state)).count() as u64;
         law(
             "frames in use are resident or loading segments",
-            self.resident.into(),
-            of(RESIDENT) + of(LOADING),
+            self.resident as u64,
+            of(SegmentState::is_resident) + of(SegmentState::is_filling),
         )?;
-        law("the dirty count is that of the dirty segments", self.dirty_count.into(), of(DIRTY))?;
+        law(
+            "the dirty count is that of the dirty segments",
+            self.dirty.len() as u64,
+            of(SegmentState::is_dirty),
+        )?;
         law(
             "segments loaded and not evicted are in memory",
             self.counts.missing - self.counts.evictions,
-            self.resident.into(),
+            self.resident as u64,
         )?;
         law("no access waits at the end", self.waiting.len() as u64 + self.loading.len() as u64, 0)
     }

@@ -6,18 +6,15 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deepram_core::Bytes;
-use deepram_core::cache::{Clock, Replacement};
+use deepram_core::cache::Replacement;
+use deepram_core::paging::{PoolPolicy, PoolWatermarks};
 
-use super::{Cache, CacheState, Index, LEAST_FRAMES, RESIDENT, STAGING_SHARE};
+use super::{Cache, CacheState, Index};
 use crate::error::{PoolError, Result};
 use crate::stats::add;
 use deepram_pager as pager;
 
-/// Segments dropped under one hold of the lock.
-const SEGMENTS_PER_LOCK: usize = 32;
-/// Segments that the evictor drops after each notification. A wake-up for each segment would cost more, and a longer
-/// burst would take the processor from faulting threads.
-const EVICTION_BURST: usize = 256;
+const LEAST_FRAMES: usize = PoolWatermarks::LEAST_FRAMES;
 /// Longest sleep of the two threads without a notification: tokens expire and tables grow.
 const IDLE_SLEEP: Duration = Duration::from_millis(200);
 /// Time that write-back waits after an error, so that the device can recover or a program can make room.
@@ -28,7 +25,7 @@ pub(super) type Policy = Box<dyn Replacement<Index> + Send>;
 
 pub(super) fn policy(which: Option<pager::PagerPolicy>, frames: usize) -> Policy {
     match which {
-        None => Box::new(Clock::new(frames)),
+        None => Box::new(PoolPolicy::new(frames)),
         Some(policy) => policy.build(frames),
     }
 }
@@ -38,7 +35,7 @@ impl Cache {
     pub(super) fn overhead(&self, state: &CacheState) -> usize {
         let stores: usize = self.stores.iter().map(|s| s.memory_bytes()).sum();
         stores
-            + state.flags.len()
+            + state.segments.len()
             + state.policy.memory_bytes()
             + state.buffer.memory_bytes()
             + state.dirty.memory_bytes()
@@ -59,8 +56,7 @@ impl Cache {
         let overhead = self.overhead(state);
         let left = budget.saturating_sub(overhead);
         // Staged copies need memory in addition to the frames.
-        let frames = left / self.segment_bytes;
-        let frames = frames - frames / STAGING_SHARE;
+        let PoolWatermarks { frames } = PoolWatermarks::of_room(left / self.segment_bytes);
         if frames < LEAST_FRAMES {
             let overhead = overhead + self.handlers;
             let least = overhead + (LEAST_FRAMES + LEAST_FRAMES / 8) * self.segment_bytes;
@@ -77,25 +73,14 @@ impl Cache {
         self.limit.load(Relaxed)
     }
 
-    pub(super) fn staging_limit(&self) -> usize {
-        self.limit() / STAGING_SHARE
+    /// Returns the watermarks of the present budget.
+    pub(super) fn watermarks(&self) -> PoolWatermarks {
+        PoolWatermarks { frames: self.limit() }
     }
 
-    /// Returns the number of frames that the evictor keeps free ahead of need.
-    pub(super) fn headroom(&self) -> usize {
-        (self.limit() / 32).clamp(16, 4096)
-    }
-
-    /// Returns the number of dirty segments above which write-back starts on its own. The other half of the frames is
-    /// clean and can be evicted while the dirty ones are written.
-    pub(super) fn dirty_limit(&self) -> usize {
-        self.limit() / 2
-    }
-
-    /// Notifies the evictor if few frames are free. Not at every fill, since each wake-up has a cost.
+    /// Notifies the evictor if few frames are free.
     pub(super) fn notify_evictor(&self, state: &mut CacheState) {
-        let burst = EVICTION_BURST.min(self.headroom() / 2);
-        if !state.evictor_notified && state.frames() + self.headroom() > self.limit() + burst {
+        if !state.evictor_notified && self.watermarks().wakes_evictor(state.frames()) {
             state.evictor_notified = true;
             self.evictor_work.notify_one();
         }
@@ -121,29 +106,29 @@ impl Cache {
 
     /// Returns whether `n` more frames are available, after evicting clean segments if necessary.
     pub(super) fn make_room(&self, state: &mut CacheState, n: usize) -> bool {
-        let wanted = |state: &CacheState| (state.frames() + n).saturating_sub(self.limit());
-        while wanted(state) > 0 {
-            // Evict more than one, because the evictor is behind. The device buffer gives memory back before any
-            // thread waits.
-            let count = wanted(state).clamp(4, SEGMENTS_PER_LOCK);
-            if self.evict(state, count) == 0 && !state.buffer.shed() {
+        loop {
+            // The device buffer gives memory back before any thread waits.
+            let count = self.watermarks().fault_drops(state.frames(), n);
+            if count > 0 && self.evict(state, count) == 0 && !state.buffer.shed() {
                 return false;
             }
+            if count == 0 {
+                return true;
+            }
         }
-        true
     }
 
     /// Evicts up to `n` clean segments that the policy chooses. Returns their number.
     pub(super) fn evict(&self, state: &mut CacheState, n: usize) -> usize {
-        // The policy would search all segments in vain. A segment that is dirty and being written counts twice here,
-        // but will be clean soon.
-        if state.resident <= state.dirty.len() + state.writing + state.filling + state.pinned_count {
+        let kept = state.dirty.len() + state.writing + state.filling + state.pinned_count;
+        if !PoolWatermarks::may_drop(state.resident, kept) {
             return 0;
         }
         let mut victims = Vec::with_capacity(n);
         while victims.len() < n {
-            let CacheState { policy, flags, pinned, .. } = &mut *state;
-            let mut eligible = |key: Index| flags[key as usize] == RESIDENT && !pinned.contains(key as usize);
+            let CacheState { policy, segments, pinned, .. } = &mut *state;
+            let mut eligible =
+                |key: Index| segments[key as usize].may_drop() && !pinned.contains(key as usize);
             let Some(index) = policy.victim(&mut eligible) else { break };
             victims.push(index);
         }
@@ -158,7 +143,7 @@ impl Cache {
             self.halt_on_error(state, "madvise(MADV_DONTNEED)", first, discarded);
         }
         for &index in &victims {
-            state.flags[index as usize] = 0;
+            state.segments[index as usize].clear();
         }
         state.resident -= victims.len();
         add(&self.counters.evictions, victims.len() as u64);
@@ -169,8 +154,7 @@ impl Cache {
     pub(crate) fn run_evictor(&self) {
         let mut state = self.lock();
         while !state.stopping {
-            let wanted = (state.frames() + self.headroom()).saturating_sub(self.limit());
-            let n = wanted.min(SEGMENTS_PER_LOCK);
+            let n = self.watermarks().evictor_drops(state.frames());
             let shed = if n > 0 { state.buffer.shed_idle(n) } else { 0 };
             let freed = if n > shed { shed + self.evict(&mut state, n - shed) } else { shed };
             if freed > 0 {
@@ -182,9 +166,9 @@ impl Cache {
                 continue;
             }
             // While no clean segment is left, fills do not notify the evictor, but completed write-backs do.
-            state.starved = wanted > 0;
-            state.evictor_notified = wanted > 0;
-            if wanted > 0 {
+            state.starved = n > 0;
+            state.evictor_notified = n > 0;
+            if n > 0 {
                 self.write_back_work.notify_one();
             }
             let slept = self.evictor_work.wait_timeout(state, IDLE_SLEEP);
@@ -196,7 +180,7 @@ impl Cache {
 
     /// Returns whether write-back has work.
     fn needs_write_back(&self, state: &CacheState) -> bool {
-        state.dirty.len() > 0 && (state.starved || state.dirty.len() > self.dirty_limit())
+        self.watermarks().needs_write_back(state.dirty.len(), state.starved)
     }
 
     /// Body of the write-back thread: keeps segments clean and maintains the stores until the cache stops.

@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use deepram_core::Status;
+use deepram_core::paging::Window;
+use deepram_core::paging::segment_state::{SegmentFault, SegmentState};
 
 use super::permissions::is_permission_error;
-use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
+use super::{AccessKind, Cache, CacheState, Index, Permit};
 use crate::error::PoolError;
 use crate::stats::add;
 use deepram_linux::lock::lock;
-use deepram_pager::readahead::Window;
 
 /// Progress of a page fault.
 pub(super) enum FaultProgress {
@@ -78,7 +79,7 @@ impl Cache {
 
     /// Returns whether a segment is resident, as far as is known before the fault is served.
     pub(super) fn is_resident(&self, index: Index) -> bool {
-        self.lock().flags[index as usize] & RESIDENT != 0
+        self.lock().segments[index as usize].is_resident()
     }
 
     /// Serves a fault as far as possible without waiting, and returns the readahead window that it starts.
@@ -93,13 +94,12 @@ impl Cache {
         }
         let mut state = self.lock();
         self.revalidate(&state, index, permit)?;
-        let flags = state.flags[index as usize];
-        // If the pool is ending, closing the mapping wakes the thread, which then gets its signal. If the segment is
-        // being filled, its installation wakes the thread, which faults again if it needs more.
-        if state.stopping || flags & FILLING != 0 {
+        let fault = state.segments[index as usize].fault();
+        // If the pool is ending, closing the mapping wakes the thread, which then gets its signal.
+        if state.stopping || fault == SegmentFault::Dropped {
             return Ok((FaultProgress::Served, None));
         }
-        if flags & RESIDENT == 0 {
+        if fault == SegmentFault::Fill {
             match self.begin_fill(&mut state, index, access) {
                 Ok(true) => {}
                 Ok(false) | Err(PoolError::NoSpace { .. }) => return Ok((FaultProgress::Deferred, None)),
@@ -131,12 +131,12 @@ impl Cache {
         if access == AccessKind::Read {
             return self.wake(index).map(|()| true);
         }
-        let flags = state.flags[index as usize];
+        let segment = state.segments[index as usize];
         // The segment is dirty and still write-protected: a failed write-back left it so.
         if !self.make_dirty(state, index)? {
             return Ok(false);
         }
-        if flags & DIRTY == 0 || flags & FROZEN != 0 {
+        if !segment.is_open_for_stores() {
             add(&self.counters.faults_write_protected, 1);
         }
         state.policy.touch(index);
@@ -199,13 +199,13 @@ impl Cache {
             let mut state = self.lock();
             self.revalidate(&state, index, permit)?;
             // As in `begin_fault`.
-            let flags = state.flags[index as usize];
-            if state.stopping || flags & FILLING != 0 {
+            let fault = state.segments[index as usize].fault();
+            if state.stopping || fault == SegmentFault::Dropped {
                 return Ok(());
             }
-            if flags & RESIDENT == 0 {
+            if fault == SegmentFault::Fill {
                 self.fill(state, index, permit, buffer)?;
-                if self.lock().flags[index as usize] & (RESIDENT | FILLING) != 0 {
+                if self.lock().segments[index as usize].fault() != SegmentFault::Fill {
                     add(&self.counters.faults_missing, 1);
                     return Ok(());
                 }
@@ -234,14 +234,14 @@ impl Cache {
             state.record_error(error);
             return self.wake_or_halt(&mut state, index);
         }
-        match state.flags[index as usize] {
-            0 => {
-                state.flags[index as usize] = POISONED;
+        match state.segments[index as usize] {
+            SegmentState::ABSENT => {
+                state.segments[index as usize].poison();
                 let poisoned = self.region.poison(self.offset(index), self.segment_bytes);
                 self.halt_on_error(&mut state, "UFFDIO_POISON", index, poisoned);
             }
             // The frame cannot be made to raise a signal, and without a signal the thread would wait for ever.
-            flags if flags & RESIDENT != 0 => self.halt(&mut state, &error.to_string()),
+            segment if segment.is_resident() => self.halt(&mut state, &error.to_string()),
             // The thread that fills the segment wakes this one.
             _ => {}
         }

@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use super::{AccessKind, Cache, CacheState, DIRTY, FILLING, FROZEN, Index, POISONED, Permit, RESIDENT};
+use super::{AccessKind, Cache, CacheState, Index, Permit};
 use crate::error::Result;
 use crate::stats::add;
 use crate::store::Fetched;
@@ -24,13 +24,13 @@ impl Cache {
             let mut state = self.lock();
             self.ensure_running(&state)?;
             self.revalidate(&state, index, permit)?;
-            let flags = state.flags[index as usize];
-            if flags & FILLING != 0 {
+            let segment = state.segments[index as usize];
+            if segment.is_filling() {
                 drop(self.wait(state));
                 continue;
             }
-            if flags & RESIDENT != 0 {
-                let settled = access == AccessKind::Read || (flags & DIRTY != 0 && flags & FROZEN == 0);
+            if segment.is_resident() {
+                let settled = access == AccessKind::Read || segment.is_open_for_stores();
                 if !settled && !self.make_dirty(&mut state, index)? {
                     drop(self.wait(state));
                     continue;
@@ -102,7 +102,7 @@ impl Cache {
         if !self.make_room(state, 1) {
             return Ok(false);
         }
-        if state.flags[index as usize] & POISONED != 0 {
+        if state.segments[index as usize].is_poisoned() {
             // Try the read again: the bytes may have been damaged in transfer.
             let cleared = self.discard(&[index]);
             cleared
@@ -118,7 +118,7 @@ impl Cache {
     }
 
     pub(super) fn mark_filling(&self, state: &mut CacheState, index: Index) {
-        state.flags[index as usize] = FILLING;
+        state.segments[index as usize].begin_fill();
         state.resident += 1;
         state.filling += 1;
     }
@@ -163,13 +163,13 @@ impl Cache {
     /// Marks an installed segment as resident.
     pub(super) fn mark_resident(&self, state: &mut CacheState, index: Index) {
         add(&self.counters.fills, 1);
-        state.flags[index as usize] = RESIDENT;
+        state.segments[index as usize].end_fill();
         state.policy.insert(index);
     }
 
     /// Ends a fill without a result. The caller wakes the threads that wait for the segment.
     pub(super) fn fail_fill(&self, state: &mut CacheState, index: Index, access: AccessKind) {
-        state.flags[index as usize] = 0;
+        state.segments[index as usize].clear();
         state.resident -= 1;
         state.filling -= 1;
         if access == AccessKind::Write {
@@ -188,33 +188,33 @@ impl Cache {
     /// Makes a clean or frozen resident segment dirty. Returns false if no frame is free for a staged copy; the
     /// caller then waits for a change.
     pub(super) fn make_dirty(&self, state: &mut CacheState, index: Index) -> Result<bool> {
-        if state.flags[index as usize] & DIRTY == 0 {
+        if !state.segments[index as usize].is_dirty() {
             self.admit(state, index)?;
         }
-        if state.flags[index as usize] & FROZEN != 0 {
-            if state.staged.len() >= self.staging_limit() {
+        if state.segments[index as usize].needs_copy() {
+            if state.staged.len() >= self.watermarks().staged_copies() {
                 return Ok(false);
             }
             let mut copy = AlignedBuf::zeroed(self.segment_bytes);
             self.region.copy_out(self.offset(index), &mut copy);
             state.staged.insert(index, copy);
-            state.flags[index as usize] &= !FROZEN;
+            state.segments[index as usize].copied();
             add(&self.counters.staged_copies, 1);
         }
         self.region
             .unprotect(self.offset(index), self.segment_bytes)
             .map_err(|source| self.store_of(index).0.device_error("UFFDIO_WRITEPROTECT", source))?;
-        if state.flags[index as usize] & DIRTY == 0 {
+        if !state.segments[index as usize].is_dirty() {
             self.mark_dirty(state, index);
         }
         Ok(true)
     }
 
     pub(super) fn mark_dirty(&self, state: &mut CacheState, index: Index) {
-        state.flags[index as usize] |= DIRTY;
+        state.segments[index as usize].make_dirty();
         state.dirty.insert(index);
         // Notify once, when the limit is crossed: write-back checks the limit again before it sleeps.
-        if state.dirty.len() == self.dirty_limit() + 1 {
+        if state.dirty.len() == self.watermarks().dirty_limit() + 1 {
             self.write_back_work.notify_one();
         }
     }

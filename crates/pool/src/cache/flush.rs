@@ -2,16 +2,14 @@
 
 use std::sync::MutexGuard;
 
-use super::{Cache, CacheState, DIRTY, FROZEN, Index, RESIDENT, WRITING};
+use deepram_core::paging::PoolWatermarks;
+use deepram_core::paging::runs::{POOL_GAP, join_runs};
+
+use super::{Cache, CacheState, Index};
 use crate::error::Result;
 use crate::stats::add;
 use crate::store::{Commit, Log, Stream, WriteItem};
 
-/// Largest number of segments in one background write-back: a few large writes.
-const WRITE_BACK: usize = 2048;
-/// Number of clean segments between two dirty ones that it is cheaper to protect again than to skip: one more system
-/// call costs about as much as walking this many page-table entries.
-const PROTECT_GAP: u32 = 64;
 /// If more segments than this are dirty, a sync writes them before its cut: protecting a segment takes about a
 /// microsecond, and the cut should stop stores for less than a millisecond.
 const FLUSH_AHEAD_LIMIT: usize = 256;
@@ -34,7 +32,7 @@ impl Cache {
         // Lock the logs first, in order of controllers, as the lock order requires.
         for (controller, store) in self.stores.iter().enumerate() {
             let mut log = store.lock_log();
-            let segments = self.take_dirty(controller as u32, WRITE_BACK, &|_| true);
+            let segments = self.take_dirty(controller as u32, PoolWatermarks::WRITE_BACK, &|_| true);
             if segments.is_empty() {
                 continue;
             }
@@ -78,11 +76,10 @@ impl Cache {
     pub(crate) fn cut(&self) -> Result<Cut> {
         let mut state = self.lock();
         let mut all = Vec::with_capacity(state.dirty.len());
-        let CacheState { dirty, flags, .. } = &mut *state;
+        let CacheState { dirty, segments, .. } = &mut *state;
         while let Some(index) = dirty.next(all.last().map_or(0, |last| last + 1)) {
             dirty.remove(index);
-            let f = &mut flags[index as usize];
-            *f = *f & !DIRTY | FROZEN | WRITING;
+            segments[index as usize].cut();
             all.push(index);
         }
         state.writing += all.len();
@@ -105,27 +102,17 @@ impl Cache {
     /// They are write-protected when they are copied.
     pub(crate) fn take_dirty(&self, controller: u32, n: usize, wanted: &dyn Fn(Index) -> bool) -> Vec<Index> {
         let mut state = self.lock();
-        let mut taken = Vec::with_capacity(n.min(state.dirty.len()));
         let first = controller * self.stride;
-        let hand = state.write_back_cursors[controller as usize].clamp(first, first + self.stride);
-        for (from, end) in [(hand, first + self.stride), (first, hand)] {
-            let mut at = from;
-            while taken.len() < n {
-                let Some(index) = state.dirty.next(at).filter(|index| *index < end) else { break };
-                at = index + 1;
-                let flags = state.flags[index as usize];
-                // A dirty segment cannot be in the process of being written: its writer would hold the log.
-                if flags & WRITING != 0 || !wanted(index) {
-                    continue;
-                }
-                state.dirty.remove(index);
-                state.flags[index as usize] = flags & !DIRTY | WRITING;
-                state.writing += 1;
-                state.write_back_cursors[controller as usize] = at;
-                taken.push(index);
-            }
+        let CacheState { dirty, segments, write_back_cursors, .. } = &mut *state;
+        let cursor = &mut write_back_cursors[controller as usize];
+        let taken = dirty.take(cursor, first..first + self.stride, n, |index| {
+            // A dirty segment cannot be in the process of being written: its writer would hold the log.
+            segments[index as usize].may_be_taken() && wanted(index)
+        });
+        for &index in &taken {
+            segments[index as usize].take();
         }
-        taken.sort_unstable();
+        state.writing += taken.len();
         taken
     }
 
@@ -151,7 +138,7 @@ impl Cache {
     ) -> Result<()> {
         let dirty = || {
             let state = self.lock();
-            segments.clone().any(|index| state.flags[index as usize] & DIRTY != 0)
+            segments.clone().any(|index| state.segments[index as usize].is_dirty())
         };
         while dirty() {
             let taken = self.take_dirty(controller as u32, usize::MAX, &|_| true);
@@ -163,22 +150,13 @@ impl Cache {
     /// Write-protects these segments, sorted, in few calls. A dirty segment in between may keep its state: a store by
     /// call holds the lock, which a page fault would need.
     fn protect_runs(&self, state: &CacheState, sorted: &[Index]) -> Result<()> {
-        let dirty = |index: Index| state.flags[index as usize] & DIRTY != 0;
-        let mut rest = sorted;
-        while let Some((&first, tail)) = rest.split_first() {
-            let mut last = first;
-            let mut taken = 0;
-            for &index in tail {
-                if index - last > PROTECT_GAP || (last + 1..index).any(dirty) {
-                    break;
-                }
-                last = index;
-                taken += 1;
-            }
-            rest = &tail[taken..];
-            let len = (last - first + 1) as usize * self.segment_bytes;
-            let protected = self.region.protect(self.offset(first), len);
-            let store = self.store_of(first).0;
+        let dirty = |index: Index| state.segments[index as usize].is_dirty();
+        let numbers = sorted.iter().map(|index| *index as usize);
+        let runs = join_runs(numbers, POOL_GAP, |mut between| !between.any(|index| dirty(index as Index)));
+        for (first, last) in runs {
+            let len = (last - first + 1) * self.segment_bytes;
+            let protected = self.region.protect(first * self.segment_bytes, len);
+            let store = self.store_of(first as Index).0;
             protected.map_err(|source| store.device_error("UFFDIO_WRITEPROTECT", source))?;
         }
         Ok(())
@@ -211,7 +189,7 @@ impl Cache {
             state.writing -= published.len();
             for &item in published {
                 written[item] = true;
-                state.flags[segments[item] as usize] &= !WRITING;
+                state.segments[segments[item] as usize].written();
             }
             if state.starved {
                 self.evictor_work.notify_one();
@@ -239,11 +217,9 @@ impl Cache {
         let mut state = self.lock();
         state.writing -= segments.len();
         for &index in segments {
-            let flags = state.flags[index as usize];
             // The open epoch needs the newer contents in the frame, not the staged copy.
             state.staged.remove(&index);
-            state.flags[index as usize] = flags & !(WRITING | FROZEN);
-            if flags & DIRTY == 0 && flags & RESIDENT != 0 {
+            if state.segments[index as usize].write_failed() {
                 // A dirty segment is never write-protected.
                 let unprotected = self.region.unprotect(self.offset(index), self.segment_bytes);
                 self.halt_on_error(&mut state, "UFFDIO_WRITEPROTECT", index, unprotected);
@@ -263,7 +239,7 @@ impl Cache {
                 // The frames are no longer readable, and the stores write nothing.
                 return;
             }
-            open.retain(|&index| state.flags[index as usize] & (FROZEN | DIRTY) == 0);
+            open.retain(|&index| state.segments[index as usize].is_protected_to_copy());
             open.sort_unstable();
             if self.protect_runs(&state, &open).is_err() {
                 // Stores to these segments would go unnoticed, so the segments stay dirty and are written again.
@@ -275,7 +251,7 @@ impl Cache {
                     buffer.copy_from_slice(&copy);
                 } else {
                     self.region.copy_out(self.offset(index), buffer);
-                    state.flags[index as usize] &= !FROZEN;
+                    state.segments[index as usize].copied();
                 }
             }
             // Threads that waited to copy a frozen segment find it released, or find room for a staged copy.

@@ -4,15 +4,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use deepram_core::Bytes;
+use deepram_core::paging::PoolWatermarks;
 
-use super::{Cache, CacheState, Index, RESIDENT};
+use super::{Cache, CacheState, Index};
 use crate::error::{PoolError, Result};
 use crate::stats::add;
 
 /// Segments dropped under one hold of the lock.
-const SEGMENTS_PER_LOCK: usize = 32;
-/// Part of the frames that may be pinned; page faults need the others.
-const PINNED_SHARE: usize = 2;
+const SEGMENTS_PER_LOCK: usize = PoolWatermarks::DROPPED_TOGETHER;
 
 impl Cache {
     /// Evicts the segments of a range, after the dirty ones have been written back.
@@ -27,7 +26,7 @@ impl Cache {
             let part = first..segments.end.min(first + SEGMENTS_PER_LOCK as Index);
             let mut state = self.lock();
             let leaves = |index: &Index| {
-                state.flags[*index as usize] == RESIDENT && !state.pinned.contains(*index as usize)
+                state.segments[*index as usize].may_drop() && !state.pinned.contains(*index as usize)
             };
             let victims: Vec<Index> = part.filter(leaves).collect();
             victims.iter().for_each(|&index| state.policy.remove(index));
@@ -49,7 +48,7 @@ impl Cache {
         let mut state = self.lock();
         let mut wanted = state.pinned.clone();
         wanted.insert(segments.start as usize, segments.end as usize);
-        let most = self.limit() / PINNED_SHARE;
+        let most = self.watermarks().pinned();
         if wanted.bytes() > most {
             let bytes = |segments: usize| Bytes((segments * self.segment_bytes) as u64);
             let (all, most) = (bytes(wanted.bytes()), bytes(most));
@@ -70,7 +69,7 @@ impl Cache {
         let mut state = self.lock();
         let frames = self.frames_for(budget, &state)?;
         let pinned = state.pinned_count;
-        if pinned > frames / PINNED_SHARE {
+        if pinned > (PoolWatermarks { frames }).pinned() {
             let pinned = Bytes((pinned * self.segment_bytes) as u64);
             let problem = format!(
                 "{} is too small: half of its frames hold less than the pinned {pinned}",

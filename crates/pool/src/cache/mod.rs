@@ -36,7 +36,6 @@
 
 mod allowance;
 mod device_buffer;
-mod dirty;
 mod eviction;
 mod fail_stop;
 mod fault;
@@ -52,10 +51,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use deepram_core::paging::readahead::{Streams, max_window};
+use deepram_core::paging::{DirtySet, SegmentState};
 use deepram_core::{Addr, PageId};
 
 use self::device_buffer::DeviceBuffer;
-use self::dirty::DirtySet;
 use self::eviction::{Policy, policy};
 use self::readahead::ReadaheadJob;
 use crate::device::ReadQueues;
@@ -67,7 +67,6 @@ use crate::store::Store;
 use deepram_linux::buffer::AlignedBuf;
 use deepram_linux::work_queue::WorkQueue;
 use deepram_pager::Spans;
-use deepram_pager::readahead::Streams;
 
 pub(crate) use device_buffer::Part;
 pub(crate) use fail_stop::PanicGuard;
@@ -75,20 +74,6 @@ pub(crate) use flush::Cut;
 pub(crate) use permissions::{Permit, permission_error};
 pub(crate) use threads::{HandlerPlan, Handlers};
 
-const RESIDENT: u8 = 1;
-const DIRTY: u8 = 1 << 1;
-const FILLING: u8 = 1 << 2;
-const WRITING: u8 = 1 << 3;
-const FROZEN: u8 = 1 << 4;
-const POISONED: u8 = 1 << 5;
-
-/// Largest number of staged copies of frozen segments, as a part of the frames.
-const STAGING_SHARE: usize = 16;
-/// The fewest frames with which filling, write-back and staging can make progress at the same time.
-pub(crate) const LEAST_FRAMES: usize = 256;
-
-/// Longest readahead window, as a part of the frames.
-const WINDOW_SHARE: usize = 32;
 /// Largest number of errors kept for `take_errors`.
 const MAX_ERRORS: usize = 64;
 
@@ -130,11 +115,11 @@ pub(crate) struct Cache {
 }
 
 pub(crate) struct CacheState {
-    flags: Vec<u8>,
+    segments: Vec<SegmentState>,
     resident: usize,
     /// Segments being written to flash: no longer dirty, not yet in the tables.
     writing: usize,
-    /// The segments with the flag `DIRTY`.
+    /// The dirty segments.
     dirty: DirtySet,
     /// Write-back cursors, by controller.
     write_back_cursors: Vec<Index>,
@@ -222,7 +207,7 @@ impl Cache {
             per_page,
             stride: stride_pages * per_page,
             state: Mutex::new(CacheState {
-                flags: vec![0; segments],
+                segments: vec![SegmentState::ABSENT; segments],
                 resident: 0,
                 writing: 0,
                 dirty: DirtySet::new(segments),
@@ -233,7 +218,7 @@ impl Cache {
                 buffer,
                 staged: HashMap::new(),
                 generation: 0,
-                streams: Streams::new((most_frames / WINDOW_SHARE).max(1)),
+                streams: Streams::new(max_window(most_frames)),
                 pinned: Spans::new(),
                 pinned_count: 0,
                 waiters: 0,
@@ -343,20 +328,20 @@ impl Cache {
         let mut dropped = Vec::new();
         for index in segments {
             state.buffer.invalidate(index);
-            let flags = state.flags[index as usize];
+            let segment = state.segments[index as usize];
             // A segment that is being filled will be read again, because the generation has changed.
-            if flags & FILLING != 0 || flags == 0 {
+            if segment.is_filling() || segment.is_absent() {
                 continue;
             }
-            if flags & DIRTY != 0 {
+            if segment.is_dirty() {
                 state.dirty.remove(index);
             }
-            if flags & RESIDENT != 0 {
+            if segment.is_resident() {
                 state.resident -= 1;
                 state.policy.remove(index);
             }
             state.staged.remove(&index);
-            state.flags[index as usize] = 0;
+            state.segments[index as usize].clear();
             dropped.push(index);
         }
         dropped.sort_unstable();

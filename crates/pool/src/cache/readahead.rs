@@ -7,11 +7,11 @@
 use std::io;
 
 use deepram_core::PageId;
+use deepram_core::paging::Window;
 
 use super::{AccessKind, Cache, CacheState, Index};
 use crate::stats::add;
 use crate::store::{Fetched, SlotLocation};
-use deepram_pager::readahead::Window;
 
 /// Segments in one readahead job.
 const BATCH: usize = 64;
@@ -49,8 +49,7 @@ impl Cache {
         if !self.readahead_enabled {
             return None;
         }
-        let at = self.offset(index);
-        state.streams.record_use(at).or_else(|| state.streams.record_miss(at))
+        state.streams.record_fault(self.offset(index))
     }
 
     /// Queues a readahead window.
@@ -68,7 +67,7 @@ impl Cache {
 
     /// Queues these segments for readahead, limited by the number of frames.
     pub(crate) fn queue_segments(&self, all: impl Iterator<Item = Index>) {
-        let mut all = all.take(self.limit() - self.headroom()).peekable();
+        let mut all = all.take(self.watermarks().announced()).peekable();
         let job = std::iter::from_fn(|| {
             all.peek()?;
             Some(ReadaheadJob { segments: all.by_ref().take(BATCH).collect(), window: None })
@@ -100,7 +99,7 @@ impl Cache {
         let generation = state.generation;
         let stopping = state.stopping;
         segments.retain(|&index| {
-            let absent = state.flags[index as usize] == 0 && !state.buffer.holds(index);
+            let absent = state.segments[index as usize].is_absent() && !state.buffer.holds(index);
             if stopping || !absent || !self.make_room(&mut state, 1) {
                 return false;
             }

@@ -63,6 +63,22 @@ fn as_many_misses_overlap_as_the_device_works_on() {
 }
 
 #[test]
+fn write_back_takes_dirty_segments_in_the_order_of_their_addresses_as_the_pool_does() {
+    // One more than half of the frames: write-back starts, and takes 2048 of them.
+    let dirty = 2201;
+    for (segment, expected) in [(800, 1), (800 + 2047, 1), (800 + 2048, 0), (3000, 0)] {
+        let mut pager = PoolModel::new(&file(), &options(2 * (dirty - 1))).unwrap();
+        let stores = (800..800 + u64::from(dirty)).rev().map(|segment| (segment, Op::Write));
+        // Until the segments are written.
+        let pause = (0..200).map(|segment| (segment, Op::Read));
+        let accesses: Vec<_> = stores.chain(pause).chain([(segment, Op::Write)]).collect();
+        run(&mut pager, &accesses, 1);
+        let counts = pager.pool_counts();
+        assert_eq!((counts.written, counts.first_stores), (2048, expected), "segment {segment}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let file = file();
     for (wrong, text) in [

@@ -3,7 +3,7 @@
 use std::sync::MutexGuard;
 
 use super::super::permissions::is_permission_error;
-use super::super::{Cache, CacheState, FILLING, Index, Permit, RESIDENT};
+use super::super::{Cache, CacheState, Index, Permit};
 use super::ColdRead;
 use crate::buffer_pool::ReadBuffer;
 use crate::error::{PoolError, Result};
@@ -89,15 +89,15 @@ impl Cache {
         let index = parts[0].index;
         self.ensure_running(state)?;
         self.revalidate(state, index, permit)?;
-        let flags = state.flags[index as usize];
-        if flags & RESIDENT != 0 {
+        let segment = state.segments[index as usize];
+        if segment.is_resident() {
             for part in parts {
                 self.region.copy_out(self.offset(index) + part.within, part.to);
             }
             state.policy.touch(index);
             return Ok(Lookup::Done);
         }
-        if flags & FILLING != 0 {
+        if segment.is_filling() {
             return Ok(Lookup::Filling);
         }
         state.buffer.admit_trigger(index);
@@ -190,7 +190,7 @@ impl Cache {
         for _ in 0..uses {
             // Promotion waits for no frame: one will be free by the next use.
             let room = state.frames() < self.limit();
-            let may = room && state.flags[index as usize] == 0;
+            let may = room && state.segments[index as usize].is_absent();
             if state.buffer.count_use(frame, may) {
                 return self.promote(state, index);
             }

@@ -1,9 +1,13 @@
-//! The replacement policies that the pager supports: a checked subset of core's.
+//! The replacement policies that the pagers support: a checked subset of [`crate::cache`].
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::boxed::Box;
+use core::fmt;
+use core::str::FromStr;
 
-use deepram_core::cache::{AddressOrderClock, Key, Policy, Replacement, UnknownPolicy};
+use crate::cache::{AddressOrderClock, Clock, Key, Policy, Replacement, UnknownPolicy};
+
+/// The policy of the pool's DRAM cache, unless the user chooses a [`PagerPolicy`]: its index takes least memory.
+pub type PoolPolicy = Clock;
 
 /// The policies that the pager supports, in the order of [`PagerPolicy::ALL`].
 const SUPPORTED: [Policy; 7] = [
@@ -16,7 +20,7 @@ const SUPPORTED: [Policy; 7] = [
     Policy::AddressOrderClock,
 ];
 
-/// Replacement policy: which page is evicted when frames are needed (`deepram_core::cache`). The pager does not see
+/// Replacement policy: which page is evicted when frames are needed ([`crate::cache`]). The pager does not see
 /// accesses to pages in memory. It tells the policy about a page that comes back from the victim buffer: such a page
 /// counts as touched as often as its heat, which doubles each time it comes back.
 ///
@@ -52,7 +56,8 @@ impl PagerPolicy {
         self.0.name()
     }
 
-    /// An empty policy for `frames` frames.
+    /// Creates an empty policy for `frames` frames.
+    #[must_use]
     pub fn build<K: Key + Ord + Send + 'static>(self, frames: usize) -> Box<dyn Replacement<K> + Send> {
         // Every supported policy takes keys of any type, so the default is never substituted.
         self.0.build_for(frames).unwrap_or_else(|| Box::new(AddressOrderClock::new(frames)))
@@ -82,6 +87,7 @@ impl FromStr for PagerPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn the_pager_supports_seven_policies_by_name_and_refuses_the_others() {

@@ -1,11 +1,14 @@
-//! Detects streams of misses and computes the readahead windows for them, for the pager and for the segments of a pool.
+//! Detects streams of misses, and decides how much is read ahead of them (ADR 19, ADR 20).
 //!
 //! Three misses at equal distances form a stream and open a window of a few pages. The first page of a window is its
 //! trigger: the trigger is kept out of memory (in the pager's victim buffer, or in the pool's device buffer), so that
 //! its first use causes a fault. That fault opens the next window, which is twice as long. A stream whose trigger is
 //! never used reads nothing more.
 
-use crate::PAGE;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::PAGE;
 
 /// Number of streams followed at once.
 const MAX_STREAMS: usize = 16;
@@ -15,13 +18,15 @@ const MAX_STRIDE: usize = 64 * PAGE;
 const FIRST_WINDOW: usize = 8;
 /// Length of the longest window, in 4 KiB pages.
 const MAX_WINDOW: usize = 512;
+/// A cache that drops what was read ahead, and not used, with its other pages has windows of one in this many frames.
+const WINDOW_SHARE: usize = 32;
 
 /// A readahead window: `count` pages from address `first` on, `stride` bytes apart. The page at `first` is the trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Address of the first page.
     pub first: usize,
-    /// Distance of two pages, bytes.
+    /// Distance of two pages in bytes.
     pub stride: isize,
     /// Number of pages.
     pub count: usize,
@@ -29,9 +34,28 @@ pub struct Window {
 
 impl Window {
     /// Address of the window's page number `n`.
+    #[must_use]
     pub fn page(&self, n: usize) -> usize {
         self.first.wrapping_add_signed(self.stride.wrapping_mul(n.cast_signed()))
     }
+
+    /// The window in parts of at most `most` pages, each as a range of page numbers.
+    pub fn parts(self, most: usize) -> impl Iterator<Item = Range<usize>> {
+        (0..self.count).step_by(most.max(1)).map(move |at| at..(at + most).min(self.count))
+    }
+}
+
+/// Longest window, in pages, for a cache of `frames` frames.
+#[must_use]
+pub fn max_window(frames: usize) -> usize {
+    (frames / WINDOW_SHARE).max(1)
+}
+
+/// Number of fresh pages that one fault brings in, if `touched` pages right before the missed page have been touched
+/// already: memory that is filled in order is filled in ever larger steps. `fresh` says of each page, from the missed one
+/// on, whether it is fresh and may be brought in.
+pub fn fresh_pages(touched: usize, fresh: impl Iterator<Item = bool>) -> usize {
+    fresh.take(touched.max(1)).take_while(|fresh| *fresh).count().max(1)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +87,7 @@ impl Default for Streams {
 
 impl Streams {
     /// Starts without streams. A window has at most `max_window` pages, and never more than [`MAX_WINDOW`].
+    #[must_use]
     pub fn new(max_window: usize) -> Self {
         Self { streams: Vec::new(), max_window: max_window.min(MAX_WINDOW) }
     }
@@ -113,7 +138,14 @@ impl Streams {
         Some(self.open_window(behind, stream.stride, stream.window))
     }
 
+    /// Records a fault of which it is not known whether it is a miss or the first use of a trigger. Returns the window to
+    /// read.
+    pub fn record_fault(&mut self, page: usize) -> Option<Window> {
+        self.record_use(page).or_else(|| self.record_miss(page))
+    }
+
     /// Whether `page` is the trigger of a window and has not been used yet.
+    #[must_use]
     pub fn is_trigger(&self, page: usize) -> bool {
         self.streams.iter().any(|stream| stream.window > 0 && stream.trigger == page)
     }
@@ -145,6 +177,8 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
 
     fn at(page: usize) -> usize {
         page * PAGE
@@ -198,5 +232,101 @@ mod tests {
         assert!(streams.record_use(window.first).is_some());
         assert_eq!(streams.record_use(window.first), None);
         assert_eq!(streams.record_use(at(1)), None);
+    }
+
+    #[test]
+    fn the_parts_of_a_window_are_the_window() {
+        let window = Window { first: at(9), stride: 1, count: 130 };
+        assert!(window.parts(64).eq([0..64, 64..128, 128..130]));
+        assert!(Window { count: 64, ..window }.parts(64).eq(core::iter::once(0..64)));
+    }
+
+    #[test]
+    fn a_fault_brings_in_as_many_fresh_pages_as_were_touched_before_it() {
+        let fresh = |count| (0..64).map(move |n| n < count);
+        let pages = [(0, 9), (1, 9), (5, 9), (64, 9), (64, 0)]
+            .map(|(touched, room)| fresh_pages(touched, fresh(room)));
+        assert_eq!(pages, [1, 1, 5, 9, 1]);
+        assert_eq!((max_window(10), max_window(3200)), (1, 100));
+    }
+
+    /// A program's stream: its stride in pages, and how far it has come.
+    struct Program {
+        first: usize,
+        stride: isize,
+        next: usize,
+        /// Pages that have been read ahead, from `next` on; the first one is a trigger if `waits`.
+        ahead: usize,
+        waits: bool,
+        window: usize,
+    }
+
+    impl Program {
+        fn page(&self, n: usize) -> usize {
+            at((self.first.cast_signed() + self.stride * n.cast_signed()).cast_unsigned())
+        }
+    }
+
+    proptest! {
+        /// Each stream gets the windows that it would get alone, however the steps of the streams are mixed: the third miss
+        /// reads 8 pages, the first use of each window twice as many as before.
+        #[test]
+        fn streams_do_not_disturb_each_other(
+            strides in proptest::collection::vec(prop_oneof![1isize..64, -63isize..0], 1..=MAX_STREAMS),
+            steps in proptest::collection::vec(any::<prop::sample::Index>(), 1..3000),
+            longest in 8usize..600,
+        ) {
+            let mut streams = Streams::new(longest);
+            let longest = longest.min(MAX_WINDOW);
+            let mut programs: Vec<Program> = strides
+                .iter()
+                .zip(1..)
+                .map(|(stride, n)| Program { first: n << 24, stride: *stride, next: 0, ahead: 0, waits: false, window: 0 })
+                .collect();
+            for step in steps {
+                let program = step.get(&programs);
+                let (page, second) = (program.page(program.next), program.page(program.next + 1));
+                let found = if program.ahead == 0 {
+                    Some(streams.record_miss(page))
+                } else if program.waits {
+                    prop_assert!(streams.is_trigger(page));
+                    Some(streams.record_use(page))
+                } else {
+                    prop_assert!(!streams.is_trigger(page));
+                    None
+                };
+                let program = &mut programs[step.index(strides.len())];
+                let stride = program.stride * PAGE.cast_signed();
+                if let Some(found) = found {
+                    let expected = if program.next < 2 {
+                        None
+                    } else {
+                        program.window = if program.window == 0 { FIRST_WINDOW } else { program.window * 2 }.min(longest);
+                        let first = if program.ahead == 0 { second } else { program.page(program.next + program.ahead) };
+                        program.ahead += program.window + usize::from(program.ahead == 0);
+                        Some(Window { first, stride, count: program.window })
+                    };
+                    prop_assert_eq!(found, expected);
+                    program.waits = false;
+                }
+                program.next += 1;
+                program.ahead = program.ahead.saturating_sub(1);
+                // The next page is the trigger of the last window if only that window is left.
+                program.waits = program.ahead > 0 && program.ahead == program.window;
+            }
+        }
+    }
+
+    #[test]
+    fn the_stream_that_was_used_least_recently_is_forgotten() {
+        let mut streams = Streams::default();
+        let mut triggers = vec![];
+        for n in 0..=MAX_STREAMS {
+            let page = |m: usize| at((n + 1) * 100_000 + m);
+            (0..2).for_each(|m| assert_eq!(streams.record_miss(page(m)), None));
+            triggers.push(streams.record_miss(page(2)).unwrap().first);
+        }
+        assert_eq!(streams.record_use(triggers[0]), None);
+        assert!(triggers[1..].iter().all(|trigger| streams.record_use(*trigger).is_some()));
     }
 }

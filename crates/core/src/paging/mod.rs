@@ -1,0 +1,59 @@
+//! Which page moves when: the decisions of the pagers, without clock, thread or I/O.
+//!
+//! Three drivers use them: the pool's DRAM cache, the pager of `deepram run`, and the simulated pool. A driver reports
+//! events and carries out what the methods return; it keeps threads, locks, atomics and I/O. Times are arguments.
+//!
+//! | module | decision | ADR |
+//! |---|---|---|
+//! | [`dirty_set`] | in which order dirty segments are written | 20 |
+//! | [`fault_around`] | which neighbours are read with a missed page | 25 |
+//! | [`huge_pages`] | which chunks become huge pages, when they are staged and split | 21 |
+//! | [`page_state`] | what a fault, a read, an eviction or a discard makes of a page | 15 |
+//! | [`policy`] | which page leaves memory next | 20 |
+//! | [`readahead`] | which pages are read ahead of a stream of misses | 19, 20 |
+//! | [`readahead_admission`] | whether pages that were read ahead enter the victim buffer | 20 |
+//! | [`runs`] | which pages one system call protects | 20 |
+//! | [`segment_state`] | what a fault, a write-back or a sync makes of a segment of the pool | 8, 19 |
+//! | [`stages`] | which stage a chunk passes through, and which returns its memory | 21 |
+//! | [`victim_buffer`] | where a page goes that leaves memory, and which pages leave DRAM | 15, 20 |
+//! | [`watermarks`] | how many frames are kept free, how many pages leave together, when dirty ones are written | 16, 19, 20 |
+//! | [`write_prediction`] | whether a page that comes back is installed writable | 15 |
+//!
+//! Addresses and sizes are bytes; a page is [`PAGE`] bytes unless the item says otherwise.
+
+pub mod dirty_set;
+pub mod fault_around;
+pub mod huge_pages;
+pub mod page_state;
+pub mod policy;
+pub mod readahead;
+pub mod readahead_admission;
+pub mod runs;
+pub mod segment_state;
+pub mod stages;
+pub mod victim_buffer;
+pub mod watermarks;
+pub mod write_prediction;
+
+pub use dirty_set::DirtySet;
+pub use fault_around::{Block, FaultAround};
+pub use page_state::{Destination, FaultAction, PageState, Resident};
+pub use policy::{PagerPolicy, PoolPolicy};
+pub use readahead::{Streams, Window};
+pub use readahead_admission::ReadaheadAdmission;
+pub use segment_state::SegmentState;
+pub use victim_buffer::{Departure, Heat, VictimBuffer};
+pub use watermarks::{PoolWatermarks, SwapWatermarks};
+pub use write_prediction::{PagePrediction, WritePrediction};
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// A small state that fits in a word, so that a driver can keep it in an atomic word and change it without a lock.
+pub trait PackedState: Copy + Default {
+    /// The state as a word.
+    fn to_word(self) -> u64;
+
+    /// The state of a word that [`PackedState::to_word`] returned.
+    fn from_word(word: u64) -> Self;
+}

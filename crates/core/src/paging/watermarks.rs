@@ -1,0 +1,208 @@
+//! How many frames are kept free ahead of need, how many pages leave together, and when dirty ones are written.
+//!
+//! Both pagers keep a **headroom** of free frames, so that a fault finds one without waiting. They differ in how a dirty
+//! page leaves. In the pager of `deepram run` the evictor writes the dirty pages among its victims, many at a time
+//! ([`SwapWatermarks`], ADR 16 and 20). In the pool, where a write is a write to the journal, the evictor drops clean
+//! segments only, and another thread makes dirty ones clean, many more at a time ([`PoolWatermarks`], ADR 19).
+
+/// Watermarks of the pager of `deepram run`, over a swap file, with this many frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SwapWatermarks {
+    /// Number of frames that the process may use.
+    pub frames: usize,
+}
+
+impl SwapWatermarks {
+    /// Largest number of pages that are evicted together, and written together if dirty. More would make longer writes,
+    /// behind which reads wait.
+    pub const BATCH: usize = 64;
+
+    /// Frames that are kept free ahead of need.
+    #[must_use]
+    pub fn headroom(self) -> usize {
+        (self.frames / 64).clamp(64, 2048)
+    }
+
+    /// Number of pages that an evictor evicts together: a whole batch, although one page would do for now, since each round
+    /// costs wake-ups and a write.
+    #[must_use]
+    pub fn batch(self) -> usize {
+        Self::BATCH.min(self.frames / 16).max(1)
+    }
+
+    /// Free frames with which an evictor lets the threads on its processor run between two batches; with fewer, it goes on.
+    #[must_use]
+    pub fn enough_to_yield(self) -> usize {
+        self.headroom() / 2
+    }
+
+    /// Number of pages that a fault evicts at once that lacks `missing` frames, because the evictors were not fast enough.
+    #[must_use]
+    pub fn batch_of_fault(missing: usize) -> usize {
+        missing.min(Self::BATCH)
+    }
+}
+
+/// Watermarks of the pool's DRAM cache with this many frames, each of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PoolWatermarks {
+    /// Number of frames that the budget leaves besides tables and buffers.
+    pub frames: usize,
+}
+
+impl PoolWatermarks {
+    /// The fewest frames with which filling, write-back and staging can make progress at the same time.
+    pub const LEAST_FRAMES: usize = 256;
+    /// Largest number of segments in one background write-back: a few large writes.
+    pub const WRITE_BACK: usize = 2048;
+    /// Largest number of segments dropped under one hold of the lock.
+    pub const DROPPED_TOGETHER: usize = 32;
+    /// Segments that the evictor drops after each notification. A wake-up for each segment would cost more, and a longer
+    /// burst would take the processor from faulting threads.
+    const BURST: usize = 256;
+    /// Fewest segments that a fault drops if no frame is free: the evictor is behind.
+    const DROPPED_BY_FAULT: usize = 4;
+    /// Largest number of staged copies of frozen segments, as a part of the frames.
+    const STAGING_SHARE: usize = 16;
+    /// Part of the frames that may be pinned; page faults need the others.
+    const PINNED_SHARE: usize = 2;
+
+    /// The watermarks where the budget has room for `segments` segments, frames and staged copies together.
+    #[must_use]
+    pub fn of_room(segments: usize) -> Self {
+        Self { frames: segments - segments / Self::STAGING_SHARE }
+    }
+
+    /// Frames that the evictor keeps free ahead of need.
+    #[must_use]
+    pub fn headroom(self) -> usize {
+        (self.frames / 32).clamp(16, 4096)
+    }
+
+    /// Number of segments that leave so that `more` frames are free, where `used` are in use.
+    #[must_use]
+    pub fn missing(self, used: usize, more: usize) -> usize {
+        (used + more).saturating_sub(self.frames)
+    }
+
+    /// Number of segments that the evictor drops next.
+    #[must_use]
+    pub fn evictor_drops(self, used: usize) -> usize {
+        self.missing(used, self.headroom()).min(Self::DROPPED_TOGETHER)
+    }
+
+    /// Number of segments that a fault drops that needs `more` frames; 0 if they are free.
+    #[must_use]
+    pub fn fault_drops(self, used: usize, more: usize) -> usize {
+        match self.missing(used, more) {
+            0 => 0,
+            missing => missing.clamp(Self::DROPPED_BY_FAULT, Self::DROPPED_TOGETHER),
+        }
+    }
+
+    /// Whether the evictor may find a segment to drop: the policy would search all segments in vain. `kept` are the segments
+    /// that are dirty, being written, being filled or pinned; one that is dirty and being written counts twice, but will be
+    /// clean soon.
+    #[must_use]
+    pub fn may_drop(used_by_segments: usize, kept: usize) -> bool {
+        used_by_segments > kept
+    }
+
+    /// Whether a fill that has taken a frame notifies the evictor. Not each fill does, since each wake-up has a cost.
+    #[must_use]
+    pub fn wakes_evictor(self, used: usize) -> bool {
+        let burst = Self::BURST.min(self.headroom() / 2);
+        self.missing(used, self.headroom()) > burst
+    }
+
+    /// Number of dirty segments above which write-back starts on its own. The other half of the frames is clean and can be
+    /// dropped while the dirty ones are written.
+    #[must_use]
+    pub fn dirty_limit(self) -> usize {
+        self.frames / 2
+    }
+
+    /// Whether dirty segments are to be written in the background; `starved`: frames are needed, and the evictor finds no
+    /// clean segment.
+    #[must_use]
+    pub fn needs_write_back(self, dirty: usize, starved: bool) -> bool {
+        dirty > 0 && (starved || dirty > self.dirty_limit())
+    }
+
+    /// Largest number of staged copies: a sync's contents of segments that a thread has stored to meanwhile.
+    #[must_use]
+    pub fn staged_copies(self) -> usize {
+        self.frames / Self::STAGING_SHARE
+    }
+
+    /// Largest number of pinned segments.
+    #[must_use]
+    pub fn pinned(self) -> usize {
+        self.frames / Self::PINNED_SHARE
+    }
+
+    /// Largest number of segments that one hint brings in: it must not use the headroom up.
+    #[must_use]
+    pub fn announced(self) -> usize {
+        self.frames - self.headroom()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn headroom_is_a_share_of_the_frames_within_bounds() {
+        let swap = [100, 64 << 8, 1 << 24].map(|frames| SwapWatermarks { frames }.headroom());
+        assert_eq!(swap, [64, 256, 2048]);
+        let pool = [256, 32 << 8, 1 << 24].map(|frames| PoolWatermarks { frames }.headroom());
+        assert_eq!(pool, [16, 256, 4096]);
+        let batch = [8, 256, 1024, 1 << 20].map(|frames| SwapWatermarks { frames }.batch());
+        assert_eq!(batch, [1, 16, 64, 64]);
+    }
+
+    proptest! {
+        #[test]
+        fn frames_and_staged_copies_fit_into_the_room(segments in 0usize..1 << 30) {
+            let marks = PoolWatermarks::of_room(segments);
+            prop_assert!(marks.frames + marks.staged_copies() <= segments);
+            prop_assert!(segments - marks.frames <= segments / 16);
+        }
+
+        /// The evictor and the faults of a pool of clean segments, step by step: no fault waits, and the evictor restores the
+        /// headroom whenever it is woken.
+        #[test]
+        fn the_budget_holds_and_a_woken_evictor_restores_the_headroom(
+            frames in PoolWatermarks::LEAST_FRAMES..20_000,
+            fills in proptest::collection::vec(1usize..600, 1..100),
+        ) {
+            let marks = PoolWatermarks { frames };
+            let mut used = 0;
+            for fills in fills {
+                let mut woken = false;
+                // Threads fill frames while the evictor does not run.
+                for _ in 0..fills {
+                    let drops = marks.fault_drops(used, 1);
+                    prop_assert_eq!(drops > 0, used == frames);
+                    used = used - drops + 1;
+                    prop_assert!(used <= frames);
+                    woken |= marks.wakes_evictor(used);
+                }
+                prop_assert!(woken || used + marks.headroom() / 2 <= frames, "{used} used");
+                while woken && marks.evictor_drops(used) > 0 {
+                    used -= marks.evictor_drops(used);
+                }
+                prop_assert!(!woken || used + marks.headroom() <= frames);
+            }
+        }
+
+        #[test]
+        fn write_back_starts_above_half_of_the_frames_or_when_the_evictor_starves(frames in 256usize..1 << 20, dirty in 0usize..1 << 20) {
+            let marks = PoolWatermarks { frames };
+            prop_assert_eq!(marks.needs_write_back(dirty, false), 2 * dirty > frames + 1 || dirty == frames / 2 + 1);
+            prop_assert_eq!(marks.needs_write_back(dirty, true), dirty > 0);
+        }
+    }
+}
