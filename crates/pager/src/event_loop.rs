@@ -91,6 +91,11 @@ pub trait FaultHandler<'a> {
     /// not start new work.
     fn step(&mut self, stopping: bool) -> bool;
 
+    /// Whether it polls for completed reads before it sleeps.
+    fn polls(&self) -> bool {
+        true
+    }
+
     /// Whether no read is in flight.
     fn is_idle(&self) -> bool;
 
@@ -116,6 +121,7 @@ pub fn run_handler<'a>(handler: &mut impl FaultHandler<'a>) {
         }
         let is_leader = handler.group().is_leader();
         if !idle
+            && handler.polls()
             && !handler.group().yields_cpu()
             && spinner.keep_spinning(is_leader, || handler.group().note_contention())
         {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use deepram_core::paging::huge_pages::PolicyKey;
 use deepram_core::paging::runs::{SWAP_GAP, join_runs};
-use deepram_core::paging::victim_buffer::{Leaving, frames_of_buffer, pages_to_drain, pages_to_move};
+use deepram_core::paging::victim_buffer::{Leaving, pages_to_drain, pages_to_move};
 use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks, WritePrediction};
 
 use super::direct_io::MoveArea;
@@ -17,7 +17,7 @@ use super::fatal::discard;
 use super::page_table::{CHUNK_BYTES, PageState, SwapSlot, Trigger};
 use super::stats::add;
 use super::write_back::{WriteBack, WriteRun};
-use super::{AddressSpace, Inner, PAGE, contiguous_ranges};
+use super::{AddressSpace, Heuristic, Inner, PAGE, contiguous_ranges};
 use deepram_linux::lock::lock;
 use deepram_linux::message::write_line;
 
@@ -72,7 +72,7 @@ impl Inner {
 
     /// Largest number of frames in the victim buffer.
     fn victim_buffer_limit(&self) -> usize {
-        frames_of_buffer(self.frames.fair_share(), self.shares_with_fork.load(Relaxed))
+        self.options.frames_of_victim_buffer(self.frames.fair_share(), self.shares_with_fork.load(Relaxed))
     }
 
     /// Body of an evictor thread. The `first` one also updates the accounting ten times a second.
@@ -320,7 +320,10 @@ impl Inner {
             // Otherwise the page has left memory in another way.
             let Some(resident) = info.state.resident() else { continue };
             let slot = resident.slot();
-            let admit = || self.readahead_admission.update(ReadaheadAdmission::admit);
+            let admit = || {
+                self.options.off.contains(Heuristic::ReadaheadAdmission)
+                    || self.readahead_admission.update(ReadaheadAdmission::admit)
+            };
             let insert = || self.victim_buffer().insert(page, slot);
             let departure = Departure::choose(slot.is_some(), info.pinned, info.read_ahead, info.heat, admit);
             let destination = match departure {

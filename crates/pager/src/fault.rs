@@ -3,12 +3,12 @@
 use std::io;
 
 use deepram_core::paging::readahead::fresh_pages;
-use deepram_core::paging::{Block, FaultAction, ReadaheadAdmission, Window};
+use deepram_core::paging::{Block, FaultAction, PagePrediction, ReadaheadAdmission, Window};
 
 use super::fault_recorder::FaultKind;
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot, Trigger};
 use super::stats::add;
-use super::{AddressSpace, BATCH, Inner, PAGE};
+use super::{AddressSpace, BATCH, Heuristic, Inner, PAGE};
 use deepram_linux::lock::lock;
 use deepram_linux::uffd::Fault;
 
@@ -121,7 +121,7 @@ impl Inner {
             }
             FaultAction::Read(slot) => {
                 self.note_access(info, write);
-                let writable = info.prediction.is_written();
+                let writable = self.arrives_writable(info.prediction);
                 info.read_ahead = false;
                 drop(chunk);
                 self.count_fault(page, FaultKind::Major, write);
@@ -135,7 +135,7 @@ impl Inner {
                 if std::mem::take(&mut info.read_ahead) {
                     self.readahead_admission.update(ReadaheadAdmission::page_returned);
                 }
-                let writable = info.prediction.is_written();
+                let writable = self.arrives_writable(info.prediction);
                 drop(chunk);
                 self.count_fault(page, FaultKind::SecondChance, write);
                 self.return_from_victim_buffer(space, page, number, writable);
@@ -194,7 +194,7 @@ impl Inner {
     /// Returns the block of a missed page, and the other pages of the block that are in the swap file; their state is
     /// `Incoming` from now on.
     pub(super) fn fault_around_pages(&self, space: &AddressSpace, page: usize) -> (Block, Vec<IncomingPage>) {
-        if !self.options.readahead {
+        if !self.options.readahead || self.options.off.contains(Heuristic::FaultAround) {
             return (Block::around(page, 1), Vec::new());
         }
         let block = lock(&self.fault_around).record_miss(page, |pages| self.frames.excess(pages) == 0);
@@ -202,6 +202,11 @@ impl Inner {
             return (block, Vec::new());
         }
         (block, self.claim_stored(space, block.neighbours(page)))
+    }
+
+    /// Whether a page arrives writable, because it is expected to be stored to.
+    pub(super) fn arrives_writable(&self, prediction: PagePrediction) -> bool {
+        prediction.is_written() && !self.options.off.contains(Heuristic::WritePrediction)
     }
 
     /// Chooses the probe among these neighbours of a missed page.
@@ -235,7 +240,7 @@ impl Inner {
                 continue;
             }
             if let Some(slot) = chunk[at].state.claim() {
-                all.push(IncomingPage { page, slot, writable: chunk[at].prediction.is_written() });
+                all.push(IncomingPage { page, slot, writable: self.arrives_writable(chunk[at].prediction) });
                 chunk[at].read_ahead = true;
             }
         }

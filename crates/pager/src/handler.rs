@@ -21,7 +21,7 @@ use super::page_table::Trigger;
 use super::read_requests::{CompletedRead, ReadRequests, RequestSlot};
 use super::readahead_queue::ReadRequest;
 use super::stats::add;
-use super::{AddressSpace, Inner, PAGE};
+use super::{AddressSpace, Heuristic, Inner, PAGE};
 use crate::event_loop::{self, FaultHandler, MAX_PINNED_HANDLERS};
 use crate::handler_wakeup::{GroupHandle, HandlerGroup, HandlerPoll};
 use deepram_linux::lock::lock;
@@ -317,6 +317,10 @@ fn lock_shared<'a>(inner: &'a Inner, group: &mut GroupHandle<'_>) -> RwLockReadG
 impl<'a> FaultHandler<'a> for Handler<'a> {
     fn step(&mut self, _: bool) -> bool {
         self.step()
+    }
+
+    fn polls(&self) -> bool {
+        !self.inner.options.off.contains(Heuristic::Polling)
     }
 
     fn is_idle(&self) -> bool {

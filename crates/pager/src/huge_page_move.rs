@@ -156,7 +156,7 @@ impl Inner {
     ) {
         let fresh = chunk[0].state == PageState::Fresh;
         let from = chunk.states();
-        let writable = fresh || write || chunk.iter().all(|page| page.prediction.is_written());
+        let writable = fresh || write || chunk.iter().all(|page| self.arrives_writable(page.prediction));
         (chunk.staged, chunk.waiting_fault) = (None, None);
         chunk.set_states(|_| PageState::Incoming);
         drop(chunk);

@@ -42,6 +42,7 @@ mod fault_recorder;
 mod fork;
 mod handler;
 pub mod handler_wakeup;
+mod heuristics;
 mod huge_page_move;
 mod huge_page_staging;
 mod huge_pages;
@@ -72,7 +73,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deepram_core::cache::Replacement;
-use deepram_core::paging::victim_buffer::frames_of_buffer;
+use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes};
 use deepram_core::paging::{FaultAround, ReadaheadAdmission, Streams, WritePrediction};
 
 use self::atomic_state::AtomicState;
@@ -104,6 +105,7 @@ pub use budget_members::{Notice, SharedBudget};
 pub use budget_memory::{BUDGET_NAME, BudgetReading, BudgetView};
 pub use fault_recorder::{Fault, FaultKind, FaultLog};
 pub use fork::ForkGuard;
+pub use heuristics::{Heuristic, Heuristics};
 pub use shared_memory::{can_share, is_in_memory};
 pub use spans::Spans;
 pub use stats::{PagerStats, add};
@@ -149,6 +151,8 @@ pub struct PagerOptions {
     /// thread starts would stay pinned for good, so the program must start threads and processes within
     /// [`Pager::without_pinning`].
     pub pin_lone_thread: bool,
+    /// Other heuristics that are turned off ([`PagerOptions::without`]).
+    pub off: Heuristics,
     /// The budget that several processes share, if they do; `dram` is then the budget of all of them together.
     pub shared_budget: Option<&'static SharedBudget>,
     /// Directory for the record of the page faults, which [`FaultLog`] reads; `None` records nothing. If no file can be
@@ -176,11 +180,20 @@ impl PagerOptions {
             readahead: true,
             huge_pages: true,
             pin_lone_thread: false,
+            off: Heuristics::default(),
             shared_budget: None,
             record_faults_to: None,
             spawn_thread: None,
             periodic: None,
         }
+    }
+
+    /// Largest number of frames in the victim buffer of a process with `frames` frames.
+    fn frames_of_victim_buffer(&self, frames: usize, shares_with_fork: bool) -> usize {
+        if self.off.contains(Heuristic::SecondChance) {
+            return frames_of_writes(frames);
+        }
+        frames_of_buffer(frames, shares_with_fork)
     }
 
     /// Whether to use huge pages. A fault for 2 MiB would leave little to record.
@@ -305,7 +318,7 @@ impl Pager {
                 advice: HugePageAdvice::default(),
             },
             policy: options.policy.build(frames),
-            victim_buffer: VictimBuffer::new(frames_of_buffer(frames, false))?,
+            victim_buffer: VictimBuffer::new(options.frames_of_victim_buffer(frames, false))?,
             shared_memory: SharedMemory::default(),
             frames: Frames::new(frames, options.shared_budget),
             dram: options.dram as usize,

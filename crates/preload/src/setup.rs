@@ -85,6 +85,14 @@ pub(crate) fn begin() {
             }
         }
     }
+    if let Some(all) = variable(c"DEEPRAM_RUN_WITHOUT") {
+        for name in String::from_utf8_lossy(all).split(',') {
+            match name.parse() {
+                Ok(heuristic) => options = options.without(heuristic),
+                Err(error) => return run_unpaged(None, &format!("DEEPRAM_RUN_WITHOUT: {error}")),
+            }
+        }
+    }
     if let Some(limit) = variable(c"DEEPRAM_RUN_LIMIT").and_then(number) {
         options.store_limit = limit;
     }

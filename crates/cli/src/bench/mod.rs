@@ -3,6 +3,7 @@
 //! A bench returns a [`Report`]; this module prints it and writes it to a result file ([`crate::results`]).
 //! [`performance`] makes docs/performance.md from the result files.
 
+mod ablate;
 mod caches;
 mod characterize;
 mod checkpoint;
@@ -35,6 +36,8 @@ use crate::results::RunContext;
 /// The benches.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
+    /// What each heuristic of the pager gives: programs under `deepram run`, with and without it by turns
+    Ablate(ablate::AblateArgs),
     /// Cache replacement policies on traces in memory, against libCacheSim
     Caches(caches::CachesArgs),
     /// Characterisation of a trace in one pass, against libCacheSim's simulation of each cache size
@@ -127,6 +130,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Performance(args) => performance::run(&args),
         BenchCommand::EmulationWorker(args) => emulation::worker(&args),
         BenchCommand::Emulation(args) => measure("emulation", none, &args.output, || emulation::run(&args)),
+        BenchCommand::Ablate(args) => measure("ablate", Some(&args.dir), &args.output, || ablate::run(&args)),
         BenchCommand::Caches(args) => measure("caches", none, &args.output, || caches::run(&args)),
         BenchCommand::Characterize(args) => {
             measure("characterize", none, &args.output, || characterize::run(&args))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_pager::{self as pager, PagerPolicy, SharedBudget};
+use deepram_pager::{self as pager, Heuristic, PagerPolicy, SharedBudget};
 
 use super::cgroup_limit::{self, CgroupLimit};
 use super::signals::run_to_end;
@@ -24,10 +24,15 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 const LEAST: u64 = 16 << 20;
 const LIBRARY: &str = "libdeepram_preload.so";
 /// Optional settings of the library, removed from the environment so that an outer run does not set them.
-const OPTIONAL: [&str; 4] =
-    ["DEEPRAM_RUN_LIMIT", "DEEPRAM_RUN_RECORD", "DEEPRAM_RUN_MEDIA", "DEEPRAM_RUN_MEDIA_BUS"];
+const OPTIONAL: [&str; 5] = [
+    "DEEPRAM_RUN_LIMIT",
+    "DEEPRAM_RUN_RECORD",
+    "DEEPRAM_RUN_WITHOUT",
+    "DEEPRAM_RUN_MEDIA",
+    "DEEPRAM_RUN_MEDIA_BUS",
+];
 /// All settings of the library that concern paging.
-pub(super) const PAGING_VARIABLES: [&str; 7] = [
+pub(super) const PAGING_VARIABLES: [&str; 8] = [
     "DEEPRAM_RUN_DRAM",
     "DEEPRAM_RUN_STORE",
     "DEEPRAM_RUN_POLICY",
@@ -35,6 +40,7 @@ pub(super) const PAGING_VARIABLES: [&str; 7] = [
     "DEEPRAM_RUN_MAIN",
     "DEEPRAM_RUN_LIMIT",
     "DEEPRAM_RUN_RECORD",
+    "DEEPRAM_RUN_WITHOUT",
 ];
 
 /// The program and the options of its paging.
@@ -53,6 +59,9 @@ pub(crate) struct PagingArgs {
     /// Replacement policy, which chooses the victim pages
     #[arg(long, value_name = "POLICY", default_value = PagerPolicy::default().name())]
     policy: PagerPolicy,
+    /// Turn a heuristic of the pager off; may be given again
+    #[arg(long, value_name = "HEURISTIC", hide = true)]
+    without: Vec<Heuristic>,
     /// Print paging statistics to standard error when the program has ended: text (ten main values), full, json or prometheus
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
     pub(crate) stats: Option<StatsFormat>,
@@ -119,6 +128,10 @@ impl PreparedProgram {
         command.env("DEEPRAM_RUN_SHARED", format!("/proc/{}/fd/{}", std::process::id(), inherited));
         if let Some(most) = paging.store_limit {
             command.env("DEEPRAM_RUN_LIMIT", most.0.to_string());
+        }
+        if !paging.without.is_empty() {
+            let names: Vec<&str> = paging.without.iter().map(|heuristic| heuristic.name()).collect();
+            command.env("DEEPRAM_RUN_WITHOUT", names.join(","));
         }
         if let Some(folder) = record {
             command.env("DEEPRAM_RUN_RECORD", folder);

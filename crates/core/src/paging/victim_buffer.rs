@@ -20,6 +20,9 @@ const SHARE: usize = 4;
 const FORKED_SHARE: usize = 32;
 /// Largest number of frames that keep their memory while they hold no page.
 const MAX_IDLE: usize = 256;
+/// Part of the frames that writing back alone needs, and the least number of such frames.
+const WRITES_SHARE: usize = 64;
+const MIN_WRITES: usize = 256;
 /// Largest heat of a page.
 const MAX_HEAT: u8 = 16;
 
@@ -27,6 +30,14 @@ const MAX_HEAT: u8 = 16;
 #[must_use]
 pub fn frames_of_buffer(frames: usize, shares_with_fork: bool) -> usize {
     frames / if shares_with_fork { FORKED_SHARE } else { SHARE }
+}
+
+/// Smallest number of frames in the victim buffer of a process with `frames` frames: pages stay only until they are written, and
+/// hardly any comes back.
+#[must_use]
+pub const fn frames_of_writes(frames: usize) -> usize {
+    let part = frames / WRITES_SHARE;
+    if part < MIN_WRITES { MIN_WRITES } else { part }
 }
 
 /// Number of pages that move from memory into the buffer so that `count` frames become free. Where the buffer, of at most
@@ -358,6 +369,7 @@ mod tests {
         assert_eq!((pages_to_move(64, 1000, 500), pages_to_drain(32, 1000, 500)), (64, 532));
         assert_eq!((frames_of_buffer(6400, false), frames_of_buffer(6400, true)), (1600, 200));
         assert_eq!((most_idle(64), most_idle(2048)), (32, 256));
+        assert_eq!((frames_of_writes(6400), frames_of_writes(64_000)), (256, 1000));
     }
 
     #[test]

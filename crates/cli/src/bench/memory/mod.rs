@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use self::device::Device;
 use self::stop_signals::StopSignals;
 use self::worker::{Measurement, RunLength, Task, WorkerOutcome};
-use self::workload::Workload;
+pub(super) use self::workload::Workload;
 use super::{OutputArgs, Report, Scratch};
 use crate::cgroups::Group;
 use crate::output::progress;
@@ -331,6 +331,42 @@ fn run_peer(
     // The process has ended, so the swap file is empty and is removed quickly.
     swap.map(SwapFile::off).transpose().context("turning swap off")?;
     Ok(outcome)
+}
+
+/// The words that start a worker on plain memory of `size` bytes, for a bench that runs it under `deepram run`.
+pub(super) fn plain_worker(
+    workload: Workload,
+    size: u64,
+    threads: u32,
+    seconds: f64,
+) -> anyhow::Result<[String; 3]> {
+    let task = Task {
+        peer: Peer::Plain,
+        workload,
+        size,
+        dram: size,
+        threads,
+        warmup: RunLength::Seconds(seconds / 2.0),
+        measured: RunLength::Seconds(seconds),
+        latency: false,
+        hints: false,
+        seed: 1,
+        policy: PagerPolicy::default().name().into(),
+        dir: std::env::temp_dir(),
+        parent: 0,
+        group: None,
+    };
+    Ok(["bench".into(), "memory-worker".into(), serde_json::to_string(&task)?])
+}
+
+/// Seconds of an access, from what such a worker printed.
+pub(super) fn seconds_per_access(output: &str) -> anyhow::Result<f64> {
+    match serde_json::from_str(output)
+        .with_context(|| format!("unexpected output of the worker: {output:?}"))?
+    {
+        WorkerOutcome::Measured(run) => Ok(run.seconds / run.accesses.max(1) as f64),
+        WorkerOutcome::Skipped(reason) => bail!("{reason}"),
+    }
 }
 
 /// A worker process. Dropping this value kills the process.

@@ -66,7 +66,7 @@ pub(super) struct Task {
     pub(super) policy: String,
     /// Folder for the files.
     pub(super) dir: PathBuf,
-    /// Process id of the bench.
+    /// Process id of the bench; 0: another process starts the worker.
     pub(super) parent: u32,
     /// Path of the memory cgroup.
     pub(super) group: Option<PathBuf>,
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
     // The worker must not outlive the bench.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let task: Task = serde_json::from_str(&args.task).context("only `deepram bench` starts this command")?;
-    if getppid().map(|pid| pid.as_raw_pid().cast_unsigned()) != Some(task.parent) {
+    if task.parent != 0 && getppid().map(|pid| pid.as_raw_pid().cast_unsigned()) != Some(task.parent) {
         bail!("only `deepram bench` starts this command, and that process has ended");
     }
     if let Some(group) = &task.group {

@@ -25,7 +25,7 @@ const SAMPLE: u64 = 4096;
 /// Access patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Workload {
+pub(in crate::bench) enum Workload {
     /// Uniform read-modify-writes of 8 bytes.
     Updates,
     /// Uniform reads of 8 bytes.

@@ -1,0 +1,125 @@
+//! The heuristics of the pager, each of which can be turned off: `deepram bench ablate` measures what each gives.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::PagerOptions;
+
+/// A part of the pager that only makes programs faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heuristic {
+    /// One handler serves a thread that faults alone, on the thread's processor (ADR 22).
+    Leader,
+    /// Handlers poll for completed reads for a while before they sleep (ADR 16).
+    Polling,
+    /// Sequential and strided misses start readahead (ADR 20).
+    Readahead,
+    /// Pages that were read ahead enter the victim buffer only if some of them come back (ADR 20).
+    ReadaheadAdmission,
+    /// Misses read the block of pages around them (ADR 25).
+    FaultAround,
+    /// The victim buffer is larger than writing back needs, so that pages come back from it (ADR 16).
+    SecondChance,
+    /// Pages that are expected to be stored to arrive writable (ADR 16).
+    WritePrediction,
+    /// Memory that is used in order moves as huge pages (ADR 21).
+    HugePages,
+}
+
+impl Heuristic {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Leader,
+        Self::Polling,
+        Self::Readahead,
+        Self::ReadaheadAdmission,
+        Self::FaultAround,
+        Self::SecondChance,
+        Self::WritePrediction,
+        Self::HugePages,
+    ];
+
+    /// Its name in options and output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Polling => "polling",
+            Self::Readahead => "readahead",
+            Self::ReadaheadAdmission => "readahead-admission",
+            Self::FaultAround => "fault-around",
+            Self::SecondChance => "second-chance",
+            Self::WritePrediction => "write-prediction",
+            Self::HugePages => "huge-pages",
+        }
+    }
+}
+
+impl fmt::Display for Heuristic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Heuristic {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|heuristic| heuristic.name() == text);
+        found.ok_or_else(|| format!("\"{text}\" is no heuristic of the pager; there are {names}"))
+    }
+}
+
+/// A set of heuristics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Heuristics(u16);
+
+impl Heuristics {
+    /// Whether the set has this one.
+    #[must_use]
+    pub const fn contains(self, one: Heuristic) -> bool {
+        self.0 & 1 << one as u16 != 0
+    }
+}
+
+impl PagerOptions {
+    /// These options with a heuristic turned off.
+    #[must_use]
+    pub fn without(mut self, off: Heuristic) -> Self {
+        match off {
+            Heuristic::Leader => self.pin_lone_thread = false,
+            Heuristic::Readahead => self.readahead = false,
+            Heuristic::HugePages => self.huge_pages = false,
+            off => self.off.0 |= 1 << off as u16,
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_its_name() {
+        for one in Heuristic::ALL {
+            assert_eq!(one.to_string().parse(), Ok(one));
+        }
+        assert!("victims".parse::<Heuristic>().unwrap_err().contains("there are leader, polling"));
+    }
+
+    #[test]
+    fn each_turns_off_something_of_its_own() {
+        let all = PagerOptions { pin_lone_thread: true, ..PagerOptions::new(1 << 30, "/") };
+        let state = |options: &PagerOptions| {
+            (options.pin_lone_thread, options.readahead, options.huge_pages, options.off)
+        };
+        let mut seen = vec![state(&all)];
+        for one in Heuristic::ALL {
+            let now = state(&all.clone().without(one));
+            assert!(!seen.contains(&now), "{one}");
+            seen.push(now);
+        }
+    }
+}
