@@ -167,12 +167,13 @@ pub(crate) unsafe fn open(options: *const OpenOptions) -> Result<deepram_pool::O
 
 /// The lifetime of a number.
 pub(crate) fn lifetime(number: i32) -> Result<deepram_pool::Lifetime, Failure> {
-    match number {
-        0 => Ok(deepram_pool::Lifetime::Temporary),
-        1 => Ok(deepram_pool::Lifetime::Permanent),
-        other => {
-            let why = format!("lifetime: {other} is no deepram_lifetime");
-            Err(Failure::new(Status::InvalidArgument, why))
-        }
-    }
+    let lifetimes = [
+        (Lifetime::Temporary, deepram_pool::Lifetime::Temporary),
+        (Lifetime::Permanent, deepram_pool::Lifetime::Permanent),
+    ];
+    let found = lifetimes.iter().find(|(lifetime, _)| *lifetime as i32 == number);
+    found.map(|(_, lifetime)| *lifetime).ok_or_else(|| {
+        let why = format!("lifetime: {number} is no deepram_lifetime");
+        Failure::new(Status::InvalidArgument, why)
+    })
 }

@@ -1,5 +1,6 @@
 //! The Pareto front of a sweep as a page with charts.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use deepram_repro::chart::{Axis, Chart, Drawing, Series, Table};
@@ -10,6 +11,8 @@ use super::{figures, front};
 
 /// Values further apart than this are drawn on a logarithmic scale.
 const WIDE: f64 = 20.0;
+/// Most marks of points that are not on the front.
+const OTHERS: usize = 2000;
 
 pub(super) fn page(file: &Path, sweep: &Sweep, summary: &Summary) -> String {
     let (headings, rows) = front(sweep, summary);
@@ -34,13 +37,19 @@ pub(super) fn page(file: &Path, sweep: &Sweep, summary: &Summary) -> String {
 /// The chart of two figures: the front, and all other points.
 fn chart(summary: &Summary, x: &str, y: &str) -> Chart {
     let all = figures(summary, x, y);
+    let front: BTreeSet<usize> = summary.front.iter().copied().collect();
     let of = |on_front: bool| {
-        let points = all.iter().filter(|(point, ..)| summary.front.contains(point) == on_front);
+        let points = all.iter().filter(|(point, ..)| front.contains(point) == on_front);
         let mut points: Vec<(f64, f64)> = points.map(|(_, x, y)| (*x, *y)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         points.dedup();
         points
     };
+    let mut others = of(false);
+    let step = others.len().div_ceil(OTHERS).max(1);
+    if step > 1 {
+        others = others.into_iter().step_by(step).collect();
+    }
     Chart {
         title: format!("{y} over {x}"),
         about:
@@ -50,7 +59,7 @@ fn chart(summary: &Summary, x: &str, y: &str) -> Chart {
         drawing: Drawing::Points {
             x: axis(x, all.iter().map(|(_, x, _)| *x)),
             y: axis(y, all.iter().map(|(.., y)| *y)),
-            series: vec![Series::new("on the front", of(true)), Series::new("others", of(false))],
+            series: vec![Series::new("on the front", of(true)), Series::new("others", others)],
         },
         references: Vec::new(),
     }
