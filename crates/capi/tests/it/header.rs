@@ -23,10 +23,7 @@ fn is_up_to_date(path: &Path, generated: &str) {
 fn header() -> String {
     let config = cbindgen::Config::from_file(folder().join("cbindgen.toml")).expect("the configuration");
     let mut text = Vec::new();
-    let sources = ["lib", "call", "status", "options", "pool", "memory", "durability", "roots"];
-    let builder = sources.iter().fold(cbindgen::Builder::new().with_config(config), |builder, name| {
-        builder.with_src(folder().join("src").join(format!("{name}.rs")))
-    });
+    let builder = cbindgen::Builder::new().with_config(config).with_src(folder().join("src/lib.rs"));
     builder.generate().expect("generating the header").write(&mut text);
     String::from_utf8(text).expect("a header is text")
 }
@@ -38,9 +35,11 @@ fn the_header_is_what_the_code_says() {
 
 /// The declarations of the header without comments, one a line: what a change of the interface changes.
 fn declarations(header: &str) -> String {
-    let code: String =
-        header.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join(" ");
-    let code = code.split_whitespace().collect::<Vec<_>>().join(" ");
+    let body = header.split_once("*/").map_or(header, |(_, body)| body);
+    let is_code =
+        |line: &&str| !["//", "#", "/*", "extern \"C\""].iter().any(|start| line.starts_with(start));
+    let code: Vec<&str> = body.lines().map(str::trim).filter(is_code).collect();
+    let code = code.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
     let mut lines = BTreeSet::new();
     for part in code.split(';') {
         if let Some(at) = part.find("deepram_").filter(|_| part.contains('(') && part.ends_with(')')) {

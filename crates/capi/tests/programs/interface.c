@@ -129,7 +129,7 @@ static void durability(void)
 {
     deepram_addr addr;
     deepram_token first, second;
-    deepram_history history[16];
+    deepram_history_entry history[16];
     size_t count;
     char text[8];
     OK(deepram_alloc(pool, PAGE, DEEPRAM_LIFETIME_PERMANENT, &addr));
