@@ -1,4 +1,4 @@
-//! C and C++ programs, compiled against the header and both libraries, run plainly, under sanitizers and under valgrind.
+//! C and C++ programs, compiled against the header and both libraries, run plainly and under sanitizers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
