@@ -59,9 +59,9 @@ package: tools ## Package every crate for a registry, and build each from its pa
 	$(CARGO) package --locked --workspace --exclude deepram-testkit $(ARGS)
 
 release: tools
-	@$(CARGO) build --release --locked --quiet -p deepram -p deepram-preload
+	@$(CARGO) build --release --locked --quiet -p deepram -p deepram-preload -p deepram-capi
 
-install: release ## Install the command, its library, manual and completions under PREFIX
+install: release ## Install the command, its libraries, manual and completions under PREFIX
 	.ci/layout $(TARGET)/release $(DESTDIR)$(PREFIX)
 
 deb: release ## Make a Debian package of the command in target

@@ -7,6 +7,8 @@ use std::path::Path;
 mod ecc;
 #[path = "../presets.rs"]
 mod presets;
+#[path = "../sweeps.rs"]
+mod sweeps;
 #[path = "../traces.rs"]
 mod traces;
 
@@ -24,6 +26,9 @@ fn main() -> std::io::Result<()> {
     }
     for (target, _) in ecc::TARGETS {
         write(target, ecc::sample(target))?;
+    }
+    for (target, _) in sweeps::TARGETS {
+        write(target, sweeps::sample(target))?;
     }
     Ok(())
 }

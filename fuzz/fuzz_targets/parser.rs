@@ -14,12 +14,15 @@ mod ecc;
 #[path = "../presets.rs"]
 mod presets;
 #[expect(dead_code, reason = "samples are for seeds and tests")]
+#[path = "../sweeps.rs"]
+mod sweeps;
+#[expect(dead_code, reason = "samples are for seeds and tests")]
 #[path = "../traces.rs"]
 mod traces;
 
 static PARSER: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = env!("CARGO_BIN_NAME");
-    let mut targets = traces::TARGETS.iter().chain(presets::TARGETS).chain(ecc::TARGETS);
+    let mut targets = traces::TARGETS.iter().chain(presets::TARGETS).chain(ecc::TARGETS).chain(sweeps::TARGETS);
     targets.find(|(target, _)| *target == name).expect("the binary has the name of a target").1
 });
 

@@ -57,6 +57,15 @@ pub(crate) enum Command {
     /// Simulate a memory system in virtual time
     #[command(after_long_help = crate::sim::workloads())]
     Sim(Box<crate::sim::SimArgs>),
+    /// Simulate every point of a grid: any parameters, in parallel, resumable
+    ///
+    /// FILE is a TOML file: the options of `deepram sim`, and axes with the values of those that vary. Writes
+    /// OUT/results.jsonl and OUT/results.parquet in the order of the grid, and with [pareto] the Pareto front as a table and
+    /// as OUT/pareto.html. Finished points are kept in OUT/journal.jsonl. A sweep that was killed resumes where it stopped,
+    /// and its results have the bytes of an undisturbed sweep. The exit status is 1 if a simulation failed.
+    ///
+    /// Example: deepram sweep sizes.toml
+    Sweep(crate::sweep::SweepArgs),
     /// Choose a memory hierarchy for a trace: latency, energy, lifetime and price of many
     ///
     /// Simulates memory systems (DRAM in front of PCM, CXL memory and flash) or drives with their write buffers under the

@@ -19,6 +19,7 @@ mod repro_real;
 mod results;
 mod run;
 mod sim;
+mod sweep;
 mod top;
 mod trace;
 
@@ -28,6 +29,7 @@ use clap::Parser;
 use deepram_media::MediaError;
 use deepram_pool::PoolError;
 use deepram_sim::SimError;
+use deepram_sim::sweep::SweepError;
 use deepram_trace::workload::SpecError;
 
 use cli::{Cli, Command};
@@ -60,6 +62,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::DemoWorker(args) => demo::worker::run(&args),
         Command::Pool { command } => pool::run(command),
         Command::Sim(args) => sim::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::RunExec(args) => run::exec(&args),
@@ -111,11 +114,16 @@ fn is_usage(error: &anyhow::Error) -> bool {
     if let Some(SimError::Media(error)) = error.downcast_ref() {
         return of_media(error);
     }
+    let of_workload = |error: &SpecError| !matches!(error, SpecError::File { .. });
+    if let Some(SimError::Workload(error)) = error.downcast_ref() {
+        return of_workload(error);
+    }
     error.is::<Usage>()
         || error.downcast_ref().is_some_and(of_media)
         || matches!(error.downcast_ref(), Some(PoolError::Option { .. }))
-        || matches!(error.downcast_ref(), Some(SimError::Config { .. }))
-        || error.downcast_ref().is_some_and(|error| !matches!(error, SpecError::File { .. }))
+        || matches!(error.downcast_ref(), Some(SweepError::NoPoint { .. }))
+        || matches!(error.downcast_ref(), Some(SimError::Config { .. } | SimError::Options(_)))
+        || error.downcast_ref().is_some_and(of_workload)
 }
 
 /// An error and its causes in one line. A cause that the text already contains is left out.

@@ -116,7 +116,7 @@ fn list(registry: &Registry, json: bool) -> anyhow::Result<()> {
 }
 
 fn show(registry: &Registry, name: &str, set: &[String], json: bool) -> anyhow::Result<()> {
-    crate::sim::set_once(set)?;
+    deepram_sim::simulation::set_once(set)?;
     let set: Vec<&str> = set.iter().map(String::as_str).collect();
     let sheet = registry.resolve_with(name, &set)?;
     let rows = sheet.rows()?;

@@ -92,6 +92,15 @@ pub enum Drawing {
         /// over time.
         area: bool,
     },
+    /// A mark at each point, without lines: points in any order.
+    Points {
+        /// Horizontal axis.
+        x: Axis,
+        /// Vertical axis.
+        y: Axis,
+        /// The points.
+        series: Vec<Series>,
+    },
     /// Bars side by side, or stacked.
     Bars {
         /// Value axis.
@@ -152,6 +161,14 @@ impl Chart {
                     })
                     .collect();
                 Table { title, headings, rows }
+            }
+            Drawing::Points { x, y, series } => {
+                let rows = |s: &Series| {
+                    let row = |p: &(f64, f64)| vec![s.name.clone(), show(Some(p.0)), show(Some(p.1))];
+                    s.points.iter().map(row).collect::<Vec<_>>()
+                };
+                let headings = vec![String::new(), x.label(), y.label()];
+                Table { title, headings, rows: series.iter().flat_map(rows).collect() }
             }
             Drawing::Bars { axis, groups, series, .. } => {
                 let mut headings = vec![String::new()];

@@ -2,6 +2,7 @@
 
 use deepram_media::MediaError;
 use deepram_trace::TraceError;
+use deepram_trace::workload::SpecError;
 
 /// An error of configuring or running a simulation.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +13,18 @@ pub enum SimError {
     /// A trace could not be read or parsed.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The text of a workload is wrong, or a file that it names.
+    #[error(transparent)]
+    Workload(#[from] SpecError),
+    /// Options do not fit together, or not the system. The text names them and says what would be right.
+    #[error("{0}")]
+    Options(String),
+    /// The input has no requests.
+    #[error("{input} has no requests")]
+    NoRequests {
+        /// The workload's text or the trace's path.
+        input: String,
+    },
     /// An option has an invalid value.
     #[error("{key}: {why}")]
     Config {

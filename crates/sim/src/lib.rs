@@ -33,6 +33,8 @@
 //! | [`nested`] | a device inside another device |
 //! | [`cache`] | core's replacement policies under traces |
 //! | [`mod@plan`] | from a trace to the cheapest hierarchy that keeps the goals |
+//! | [`simulation`] | one simulation with every option of `deepram sim` |
+//! | [`mod@sweep`] | a grid of simulations: specification, journal, results, Pareto front |
 //! | [`settings`] | the keys of `--set`: schema, parsing, suggestions, listing |
 //! | [`run()`] | from a configuration to a result; [`result`]: the result as JSON, table, CSV |
 //! | [`peers`] | workloads, configurations and figures of other simulators |
@@ -59,6 +61,7 @@ pub mod metrics;
 pub mod nested;
 pub mod nvmm;
 pub mod paging;
+mod pareto;
 pub mod peers;
 pub mod plan;
 pub mod pmem;
@@ -68,9 +71,11 @@ mod quantity;
 pub mod result;
 mod run;
 pub mod settings;
+pub mod simulation;
 mod slab;
 pub mod ssd;
 pub mod ssd_buffer;
+pub mod sweep;
 mod systems;
 
 pub use error::SimError;

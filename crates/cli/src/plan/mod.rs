@@ -12,6 +12,7 @@ use deepram_core::suggest::nearest;
 use deepram_core::units::{Bytes, parse_count, split_unit};
 use deepram_media::Registry;
 use deepram_sim::plan::{Goals, Plan, PlanOptions, PlanProgress, Prices, Use, plan};
+use deepram_sim::simulation::{OBJECT_SLOTS, SLOT_BYTES};
 use deepram_trace::{Format, Item, ObjectPlacement, TraceError};
 
 use crate::output::{emit_json, emit_text, progress};
@@ -132,7 +133,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         sample: args.sample,
         threads: args.threads,
         closed: args.closed,
-        objects: ObjectPlacement { slot_bytes: crate::sim::SLOT_BYTES, slots: crate::sim::OBJECT_SLOTS },
+        objects: ObjectPlacement { slot_bytes: SLOT_BYTES, slots: OBJECT_SLOTS },
         seed: args.seed,
         jobs: args.jobs.map_or_else(
             || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -7,6 +7,7 @@
 //!   it. Every command must succeed.
 //! - ```` ```console run fails ````: every command must fail.
 //! - ```` ```console run paged ````: the commands need `deepram run`; skipped where memory cannot be paged.
+//! - ```` ```console run installed ````: the commands compile C and C++ against an installed deepram; skipped without compilers.
 //! - ```` ```LANGUAGE file=NAME ```` is a file in that folder.
 //!
 //! `cargo run --release -p deepram-pool --example NAME -- ...` runs the example as the tests have compiled it.
@@ -149,6 +150,36 @@ fn runnable(command: &str) -> String {
     }
 }
 
+/// Installs deepram as `make install` does. Returns its prefix, or None and prints the reason where a tool is missing.
+fn installed() -> Option<&'static Path> {
+    static PREFIX: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let prefix = PREFIX.get_or_init(|| {
+        for tool in ["cc", "c++", "pkg-config", "strip"] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                eprintln!("skipped: there is no {tool}");
+                return None;
+            }
+        }
+        let binaries = crate::common::paged::library().parent().expect("the library lies in a folder");
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+        let mut layout = Command::new(root().join(".ci/layout"));
+        layout.arg(binaries).arg(&prefix);
+        assert!(layout.status().expect(".ci/layout runs").success(), "deepram cannot be installed");
+        Some(prefix)
+    });
+    prefix.as_deref()
+}
+
+/// The environment in which an installed deepram is found.
+fn environment() -> Vec<(&'static str, PathBuf)> {
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    vec![
+        ("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
+        ("LD_LIBRARY_PATH", prefix.join("lib")),
+        ("CMAKE_PREFIX_PATH", prefix),
+    ]
+}
+
 /// Runs a shell command. Returns whether it succeeded, and its standard output and error, interleaved as printed.
 fn shell(folder: &Path, command: &str) -> (bool, String) {
     let bin = Path::new(env!("CARGO_BIN_EXE_deepram")).parent().expect("the command lies in a folder");
@@ -157,6 +188,7 @@ fn shell(folder: &Path, command: &str) -> (bool, String) {
         .args(["-c", &format!("exec 2>&1\n{}", runnable(command))])
         .env("PATH", format!("{}:{path}", bin.display()))
         .env("LC_ALL", "C")
+        .envs(environment())
         .current_dir(folder)
         .output()
         .expect("bash runs");
@@ -197,6 +229,9 @@ fn run_page(page: &str, name: &str) -> usize {
                 continue;
             }
             crate::common::paged::library();
+        }
+        if block.info.contains(&"installed") && installed().is_none() {
+            continue;
         }
         run += run_session(folder.path(), &block, name);
     }

@@ -18,3 +18,4 @@ mod run;
 mod run_calls;
 mod run_media;
 mod sim_flatflash;
+mod sweep;

@@ -1,4 +1,4 @@
-//! Draws line charts, with marks or filled areas, over two axes.
+//! Draws line charts, with marks or filled areas, and charts of points, over two axes.
 
 use super::axes::{LegendSymbol, apart, bottom_axis, bottom_height, legend};
 use super::canvas::{Anchor, Canvas, LINE, SHAPES, TEXT};
@@ -13,7 +13,18 @@ pub(super) struct Lines<'a> {
     pub(super) y: &'a Axis,
     pub(super) series: &'a [Series],
     pub(super) references: &'a [Reference],
-    pub(super) area: bool,
+    pub(super) style: Style,
+}
+
+/// What is drawn of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// A line with a mark at each point.
+    Lines,
+    /// A line above a filled area, with a mark at its end.
+    Areas,
+    /// A mark at each point.
+    Points,
 }
 
 /// A label at the right end of its line.
@@ -52,7 +63,7 @@ pub(super) fn draw(lines: &Lines<'_>, width: f64) -> Canvas {
 
     let points = || lines.series.iter().flat_map(|series| series.points.iter().copied());
     let values = points().map(|point| point.1).chain(lines.references.iter().map(|r| r.value));
-    let y = Scale::new(values, lines.y.log, lines.area, (bottom, top));
+    let y = Scale::new(values, lines.y.log, lines.style == Style::Areas, (bottom, top));
     let y_ticks = y.ticks(38.0);
     let left = y_ticks.iter().map(|&value| text::width(&tick(value), TEXT)).fold(0.0, f64::max) + 8.0;
     let right = width - label_width - 20.0;
@@ -104,16 +115,18 @@ fn one(
         series.points.iter().filter_map(|point| Some(((x.at(point.0)?, y.at(point.1)?), point))).collect();
     let path: Vec<Coordinate> = placed.iter().map(|(place, _)| *place).collect();
     let class = at % SHAPES;
-    if lines.area
+    if lines.style == Style::Areas
         && let (Some(first), Some(last)) = (path.first(), path.last())
     {
         let mut area = path.clone();
         area.extend([(last.0, bottom), (first.0, bottom)]);
         canvas.path(&area, true, &format!("area s{class}"));
     }
-    canvas.path(&path, false, &format!("stroke s{class}"));
+    if lines.style != Style::Points {
+        canvas.path(&path, false, &format!("stroke s{class}"));
+    }
     // A line has a mark at each point; an area, with many points, only at its end.
-    let marked = if lines.area { placed.len().saturating_sub(1) } else { 0 };
+    let marked = if lines.style == Style::Areas { placed.len().saturating_sub(1) } else { 0 };
     for (place, point) in &placed[marked..] {
         let title = format!(
             "{}: {} at {}",

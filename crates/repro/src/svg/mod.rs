@@ -15,6 +15,7 @@ pub use bullet::bullet;
 pub use canvas::Canvas;
 
 use crate::chart::{Chart, Drawing};
+use lines::Style;
 
 /// Width on phones, in CSS pixels: 360 minus the page's margins.
 pub const NARROW: f64 = 324.0;
@@ -27,7 +28,11 @@ pub fn draw(chart: &Chart, width: f64) -> Canvas {
     let references = chart.references.as_slice();
     match &chart.drawing {
         Drawing::Lines { x, y, series, area } => {
-            lines::draw(&lines::Lines { x, y, series, references, area: *area }, width)
+            let style = if *area { Style::Areas } else { Style::Lines };
+            lines::draw(&lines::Lines { x, y, series, references, style }, width)
+        }
+        Drawing::Points { x, y, series } => {
+            lines::draw(&lines::Lines { x, y, series, references, style: Style::Points }, width)
         }
         Drawing::Bars { axis, groups, series, stacked } => {
             bars::draw(&bars::Bars { axis, groups, series, references, stacked: *stacked }, width)

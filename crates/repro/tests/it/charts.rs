@@ -36,6 +36,16 @@ fn lines() -> impl Strategy<Value = Drawing> {
         .prop_map(|(x, y, series, area)| Drawing::Lines { x, y, series, area })
 }
 
+fn points() -> impl Strategy<Value = Drawing> {
+    let points = prop::collection::vec((value(), value()), 0..12);
+    let series = (name(), points).prop_map(|(name, points)| Series { name, points });
+    (axis(), axis(), prop::collection::vec(series, 0..4)).prop_map(|(x, y, series)| Drawing::Points {
+        x,
+        y,
+        series,
+    })
+}
+
 fn bars() -> impl Strategy<Value = Drawing> {
     (1..14usize, 1..6usize).prop_flat_map(|(groups, series)| {
         let values = prop::collection::vec(prop::option::weighted(0.9, value()), groups);
@@ -52,7 +62,7 @@ fn bars() -> impl Strategy<Value = Drawing> {
 
 fn chart() -> impl Strategy<Value = Chart> {
     let reference = (name(), value()).prop_map(|(name, value)| Reference { name, value });
-    (name(), prop_oneof![lines(), bars()], prop::collection::vec(reference, 0..3))
+    (name(), prop_oneof![lines(), points(), bars()], prop::collection::vec(reference, 0..3))
         .prop_map(|(title, drawing, references)| Chart { about: title.clone(), title, drawing, references })
 }
 

@@ -1,6 +1,7 @@
 //! The Pareto front: the hierarchies that no other one beats in every respect.
 
 use super::Figures;
+use crate::pareto;
 
 /// Lifetimes above this count as equal, in years: no hardware is in use for longer.
 const LONGEST_YEARS: f64 = 100.0;
@@ -15,27 +16,12 @@ fn objectives(figures: &Figures) -> [f64; 5] {
 /// of a request, lifetime (those above 100 years are equal), and price.
 #[must_use]
 pub fn dominates(a: &Figures, b: &Figures) -> bool {
-    let (a, b) = (objectives(a), objectives(b));
-    a.iter().zip(b).all(|(a, b)| *a <= b) && a.iter().zip(b).any(|(a, b)| *a < b)
+    pareto::dominates(&objectives(a), &objectives(b))
 }
 
 /// The positions of the figures that no others dominate, in order. Of equal figures all are on the front.
 #[must_use]
 pub fn front(figures: &[Figures]) -> Vec<usize> {
-    // Only a hierarchy that comes earlier in this order can dominate a later one, and every dominated one
-    // is dominated by a member of the front, because dominance is transitive.
-    let mut order: Vec<usize> = (0..figures.len()).collect();
-    let key = |at: usize| objectives(&figures[at]);
-    order.sort_by(|&a, &b| {
-        let compared = key(a).into_iter().zip(key(b)).map(|(a, b)| a.total_cmp(&b));
-        compared.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
-    });
-    let mut front: Vec<usize> = Vec::new();
-    for at in order {
-        if !front.iter().any(|&other| dominates(&figures[other], &figures[at])) {
-            front.push(at);
-        }
-    }
-    front.sort_unstable();
-    front
+    let objectives: Vec<[f64; 5]> = figures.iter().map(objectives).collect();
+    pareto::front(&objectives)
 }

@@ -21,6 +21,8 @@ mod presets;
 mod processor;
 mod queueing;
 mod ssd_buffer;
+mod sweep;
+mod sweep_hostile;
 mod systems;
 mod write_amplification;
 mod write_buffer;

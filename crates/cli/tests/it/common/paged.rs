@@ -7,14 +7,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Builds the library that is loaded into programs, in the command's folder.
+/// Builds the library that is loaded into programs, and those for C, in the command's folder.
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let command = Path::new(env!("CARGO_BIN_EXE_deepram"));
         let folder = command.parent().expect("the command lies in a folder");
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--quiet", "-p", "deepram-preload", "--target-dir"]);
+        build.args([
+            "build",
+            "--locked",
+            "--quiet",
+            "-p",
+            "deepram-preload",
+            "-p",
+            "deepram-capi",
+            "--target-dir",
+        ]);
         build.arg(folder.parent().expect("of a target folder"));
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
         assert!(build.status().expect("cargo runs").success(), "the library cannot be built");

@@ -1,0 +1,1 @@
+../repro/src/source_digest.rs
