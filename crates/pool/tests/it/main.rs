@@ -31,6 +31,7 @@ mod mapped_large;
 mod memory;
 mod memory_crashes;
 mod one_moment;
+mod older_states;
 mod operations;
 mod own_process;
 mod page_zero;
