@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     Removed = 3,
     /// The memory of a view.
     View = 4,
+    /// The memory of a pool that is being closed: an access waits until it is.
+    Closing = 5,
 }
 
 impl Kind {
@@ -51,6 +53,7 @@ impl Kind {
             2 => Self::Closed,
             3 => Self::Removed,
             4 => Self::View,
+            5 => Self::Closing,
             _ => Self::Free,
         }
     }
@@ -58,7 +61,7 @@ impl Kind {
     /// The class of the exception.
     fn exception(self) -> &'static str {
         match self {
-            Self::Free | Self::Closed => "ClosedError",
+            Self::Free | Self::Closed | Self::Closing => "ClosedError",
             // Only a forked child has such an event.
             Self::Open => "ForkedChildError",
             Self::Removed => "StaleArrayError",
@@ -99,9 +102,9 @@ struct Event {
 
 static SLOTS: [Slot; RANGES] = [const { Slot::new() }; RANGES];
 static NEXT_EVENT: AtomicUsize = AtomicUsize::new(0);
-static PENDING: [Event; EVENTS] = [const {
-    Event { kind: AtomicU8::new(0), thread: AtomicUsize::new(0), page: AtomicUsize::new(0) }
-}; EVENTS];
+static PENDING: [Event; EVENTS] =
+    [const { Event { kind: AtomicU8::new(0), thread: AtomicUsize::new(0), page: AtomicUsize::new(0) } };
+        EVENTS];
 /// Open pools, for the reason of a failed access.
 static POOLS: Mutex<Vec<(usize, Pool)>> = Mutex::new(Vec::new());
 
@@ -138,7 +141,6 @@ pub(crate) fn watch(start: usize, len: usize, kind: Kind) -> PyResult<usize> {
 
 /// Changes the kind of a range.
 pub(crate) fn set_kind(number: usize, kind: Kind) {
-    install();
     SLOTS[number].kind.store(kind as u8, Release);
 }
 
@@ -176,8 +178,8 @@ pub(crate) fn unmark_gone(number: usize) -> bool {
     !slot.replaced.load(Acquire)
 }
 
-/// Installs the handler, unless it is the newest one.
-fn install() {
+/// Installs the handler, unless it is the newest one. The caller holds the interpreter's lock.
+pub(crate) fn install() {
     for (at, signal) in [libc::SIGSEGV, libc::SIGBUS].into_iter().enumerate() {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
         let handler = on_signal as extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
@@ -214,20 +216,23 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
 /// Lets an access go on, if its memory is gone. Returns `false` for any other access.
 fn serve(address: usize) -> bool {
     let within = |slot: &&Slot| {
-        (1..=4).contains(&slot.kind.load(Acquire))
+        (1..=5).contains(&slot.kind.load(Acquire))
             && (slot.start.load(Relaxed)..slot.end.load(Relaxed)).contains(&address)
     };
     // A removed array lies inside an open pool.
     let removed = |slot: &&Slot| within(slot) && Kind::of(slot.kind.load(Acquire)) == Kind::Removed;
     let Some(slot) = SLOTS.iter().find(removed).or_else(|| SLOTS.iter().find(within)) else { return false };
+    while Kind::of(slot.kind.load(Acquire)) == Kind::Closing {
+        // The thread that closes the pool does not need the interpreter's lock, which this thread may hold.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     let kind = Kind::of(slot.kind.load(Acquire));
     let (start, end) = (slot.start.load(Relaxed), slot.end.load(Relaxed));
     if kind == Kind::Open && slot.pid.load(Relaxed) == std::process::id() {
         explain(address, start);
         return false;
     }
-    let (from, len) =
-        if kind == Kind::View { (address / PAGE * PAGE, PAGE) } else { (start, end - start) };
+    let (from, len) = if kind == Kind::View { (address / PAGE * PAGE, PAGE) } else { (start, end - start) };
     if !map(from, len, libc::PROT_READ | libc::PROT_WRITE) {
         return false;
     }
@@ -249,8 +254,7 @@ fn map(start: usize, len: usize, protection: c_int) -> bool {
     // SAFETY: the range is that of a closed pool, of a removed array or of a view (or, in a forked child, of memory that
     // is not mapped there). Nothing but stale references uses it, and its owner only unmaps or drops it later.
     unsafe {
-        libc::mmap(ptr::with_exposed_provenance_mut(start), len, protection, flags, -1, 0)
-            != libc::MAP_FAILED
+        libc::mmap(ptr::with_exposed_provenance_mut(start), len, protection, flags, -1, 0) != libc::MAP_FAILED
     }
 }
 
@@ -275,12 +279,16 @@ extern "C" fn raise(_: *mut c_void) -> c_int {
             if page > 0 {
                 map(page, PAGE, libc::PROT_NONE);
             }
-            let Ok(class) = error::class(py, Kind::of(event.kind.load(Relaxed)).exception()) else { continue };
+            let Ok(class) = error::class(py, Kind::of(event.kind.load(Relaxed)).exception()) else {
+                continue;
+            };
             // SAFETY: returns the identity of this thread.
             let here = unsafe { libc::pthread_self() } as usize;
             // SAFETY: the interpreter's lock is held; the class is an exception class that lives as long as its module.
             let reached = thread != here
-                && unsafe { pyo3::ffi::PyThreadState_SetAsyncExc(thread as libc::c_ulong as _, class.as_ptr()) } > 0;
+                && unsafe {
+                    pyo3::ffi::PyThreadState_SetAsyncExc(thread as libc::c_ulong as _, class.as_ptr())
+                } > 0;
             if !reached {
                 PyErr::from_type(class, ()).restore(py);
                 result = -1;

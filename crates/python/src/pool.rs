@@ -57,7 +57,8 @@ fn mapping_of(py: Python<'_>, name: &str) -> PyResult<Mapping> {
         "user" => Ok(Mapping::UserOnly),
         "off" => Ok(Mapping::Off),
         other => {
-            let problem = format!("mapping: {other:?} is unknown; give \"auto\", \"full\", \"user\" or \"off\"");
+            let problem =
+                format!("mapping: {other:?} is unknown; give \"auto\", \"full\", \"user\" or \"off\"");
             Err(error::named(py, "OptionError", problem))
         }
     }
@@ -98,8 +99,9 @@ pub(crate) fn create_pool(
     };
     if let Some((data, parity)) = redundancy {
         let Some(redundancy) = Redundancy::new(data, parity) else {
-            let problem =
-                format!("redundancy: {data} data and {parity} parity columns are too few or too many; try (8, 1)");
+            let problem = format!(
+                "redundancy: {data} data and {parity} parity columns are too few or too many; try (8, 1)"
+            );
             return Err(error::named(py, "OptionError", problem));
         };
         options.redundancy = Some(redundancy);
@@ -115,7 +117,8 @@ impl NativePool {
         let mapping = mapping_of(py, mapping)?;
         let options = OpenOptions::new(dram).mapping(mapping);
         let pool = py.detach(|| Pool::open(&paths, &options)).or_raise(py)?;
-        let watched = pool.mapped_range().map(|(start, len)| guard::watch(start, len, Kind::Open)).transpose()?;
+        let watched =
+            pool.mapped_range().map(|(start, len)| guard::watch(start, len, Kind::Open)).transpose()?;
         if let Some(number) = watched {
             guard::add_pool(number, &pool);
         }
@@ -173,7 +176,13 @@ impl NativePool {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    fn read_at<'py>(&self, py: Python<'py>, token: u64, addr: u64, len: usize) -> PyResult<Bound<'py, PyBytes>> {
+    fn read_at<'py>(
+        &self,
+        py: Python<'py>,
+        token: u64,
+        addr: u64,
+        len: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let mut bytes = vec![0; len];
         py.detach(|| self.pool.read_at(Epoch(token), Addr::from_raw(addr), &mut bytes)).or_raise(py)?;
         Ok(PyBytes::new(py, &bytes))
@@ -225,7 +234,8 @@ impl NativePool {
         len: u64,
     ) -> PyResult<Vec<(u64, u64)>> {
         let (from, to) = (Epoch(from_), to.map(Epoch));
-        let ranges = py.detach(|| self.pool.changed_between(from, to, Addr::from_raw(addr), len)).or_raise(py)?;
+        let ranges =
+            py.detach(|| self.pool.changed_between(from, to, Addr::from_raw(addr), len)).or_raise(py)?;
         Ok(ranges.into_iter().map(|range| (range.start, range.end)).collect())
     }
 
@@ -355,11 +365,16 @@ impl NativePool {
             guard::remove_pool(number);
         }
         let pool = self.pool.clone();
-        let result = py.detach(|| end(pool));
-        // After the error of a forked child the pool is open in the parent, and its memory is not mapped here.
-        if let (Some(number), false) = (self.watched, matches!(result, Err(PoolError::ForkedChild(_)))) {
-            guard::set_kind(number, Kind::Closed);
-        }
+        let become_kind = |kind| self.watched.iter().for_each(|&number| guard::set_kind(number, kind));
+        guard::install();
+        become_kind(Kind::Closing);
+        let result = py.detach(|| {
+            let result = end(pool);
+            // After the error of a forked child the pool is open in the parent, and its memory is not mapped here.
+            let forked = matches!(result, Err(PoolError::ForkedChild(_)));
+            become_kind(if forked { Kind::Open } else { Kind::Closed });
+            result
+        });
         result.or_raise(py)
     }
 }
@@ -373,7 +388,8 @@ impl NativeView {
     }
 
     fn pointer(&self, py: Python<'_>, addr: u64, len: u64) -> PyResult<usize> {
-        let pointer = py.detach(|| self.view.pointer(Addr::from_raw(addr), len).map(<*const u8>::expose_provenance));
+        let pointer =
+            py.detach(|| self.view.pointer(Addr::from_raw(addr), len).map(<*const u8>::expose_provenance));
         pointer.or_raise(py)
     }
 

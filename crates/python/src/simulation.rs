@@ -151,7 +151,8 @@ pub(crate) fn simulate(
             }
             source => {
                 let items = source.items(py, options.seed, options.requests)?;
-                let references: ThreadReferences<'_> = Box::new(memory_references(items, options.gap, OBJECTS));
+                let references: ThreadReferences<'_> =
+                    Box::new(memory_references(items, options.gap, OBJECTS));
                 vec![references]
             }
         };

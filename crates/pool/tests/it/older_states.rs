@@ -83,7 +83,10 @@ fn a_view_has_only_what_was_allocated_and_only_tokens_that_are_kept() {
     assert!(matches!(view.pointer(addr, 8), Err(PoolError::NotAllocated { .. })));
     assert!(pool.view_at(late, VIEW, Mapping::UserOnly).unwrap().pointer(addr, PAGE).is_ok());
     assert!(matches!(pool.view_at(Epoch(99), VIEW, Mapping::UserOnly), Err(PoolError::Token { .. })));
-    assert!(matches!(pool.view_at(late, 4096, Mapping::UserOnly), Err(PoolError::Option { option: "dram", .. })));
+    assert!(matches!(
+        pool.view_at(late, 4096, Mapping::UserOnly),
+        Err(PoolError::Option { option: "dram", .. })
+    ));
     let off = pool.view_at(late, VIEW, Mapping::Off);
     assert!(matches!(off, Err(PoolError::Option { option: "mapping", .. })));
 }
@@ -137,5 +140,8 @@ fn a_freed_range_can_be_taken_again_at_its_address() {
     let askew = pool.alloc_at(addr.offset_by(8).unwrap(), 8, Lifetime::Temporary);
     assert!(matches!(askew, Err(PoolError::Option { option: "address", .. })));
     let beyond = deepram_core::Addr::new(0, 255, 0).unwrap();
-    assert!(matches!(pool.alloc_at(beyond, 16 << 20, Lifetime::Temporary), Err(PoolError::NotAllocated { .. })));
+    assert!(matches!(
+        pool.alloc_at(beyond, 16 << 20, Lifetime::Temporary),
+        Err(PoolError::NotAllocated { .. })
+    ));
 }

@@ -12,6 +12,9 @@ from . import errors
 if TYPE_CHECKING:
     from ._memory import Memory
 
+#: NumPy 1 does not say when a result is a scalar.
+_NUMPY_1 = np.__version__.startswith("1.")
+
 
 class Array(np.ndarray):
     """A ``numpy.ndarray`` whose elements are in a pool: no copy, no limit by DRAM.
@@ -29,7 +32,7 @@ class Array(np.ndarray):
     def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
         if array is self:
             return array
-        if return_scalar:
+        if return_scalar or (_NUMPY_1 and array.shape == ()):
             return array[()]
         return array.view(np.ndarray) if isinstance(array, Array) else array
 

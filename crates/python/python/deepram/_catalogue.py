@@ -72,7 +72,8 @@ def describe(dtype: np.dtype[Any]) -> Any:
     """
     if dtype.hasobject:
         raise TypeError(
-            f"dtype {dtype} holds Python objects, which live in this process alone: use numbers, fixed strings or structures"
+            f"dtype {dtype} holds Python objects, which live in this process alone: use numbers, fixed strings or "
+            "structures"
         )
     description = np.lib.format.dtype_to_descr(dtype)
     if dtype_from(json.loads(json.dumps(description))) != dtype:

@@ -41,7 +41,9 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def run_cell(source: str, values: dict[str, Any], modules: dict[str, str], out: list[str]) -> tuple[dict[str, Any], str]:
+def run_cell(
+    source: str, values: dict[str, Any], modules: dict[str, str], out: list[str]
+) -> tuple[dict[str, Any], str]:
     """Executes a cell; returns the wanted names and the text of its last expression. Runs in the child."""
     import importlib
 

@@ -126,18 +126,28 @@ class State:
                 continue  # The addresses stay taken until the pool closes.
             if name is None and address not in self.memories:
                 self.native.free(address, nbytes)
-                if gone is None:
-                    self.freed.append(Freed(address, nbytes, made, self.native.open_epoch()))
+                epoch = self.native.open_epoch()
+                if gone is None and made < epoch:
+                    self.freed.append(Freed(address, nbytes, made, epoch))
+                    self.forget_freed()
         while self.returned_dram:
             self.viewed_dram -= self.returned_dram.popleft()
             self.native.set_dram(self.dram - self.viewed_dram)
+
+    def forget_freed(self) -> None:
+        """Drops the notes of freed arrays that no kept token has."""
+        if len(self.freed) % 1024 == 0:
+            oldest = self.native.history()[0][0]
+            self.freed = [freed for freed in self.freed if freed.freed > oldest]
 
     def create(self, name: str | None, shape: tuple[int, ...], dtype: np.dtype[Any], order: str) -> Array:
         with self.lock:
             self.check()
             description = _catalogue.describe(dtype)
             if name is not None and name in self.entries:
-                raise ValueError(f"the pool has an array {name!r} already: use pool[{name!r}], or del pool[{name!r}] first")
+                raise ValueError(
+                    f"the pool has an array {name!r} already: use pool[{name!r}], or del pool[{name!r}] first"
+                )
             self.tidy()
             nbytes = dtype.itemsize
             for length in shape:
@@ -318,7 +328,8 @@ def find(entries: dict[str, Entry], name: str) -> Entry:
     if name in entries:
         return entries[name]
     names = sorted(entries)
-    there = ", ".join(repr(name) for name in names[:10]) + (", ..." if len(names) > 10 else "") if names else "none"
+    there = ", ".join(repr(name) for name in names[:10]) or "none"
+    there += ", ..." if len(names) > 10 else ""
     raise KeyError(f"no array {name!r}; there are: {there}")
 
 

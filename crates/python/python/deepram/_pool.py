@@ -122,7 +122,8 @@ class Pool(Mapping[str, Array]):
         if abs(found - wanted) > (1 << 17) * len(self._state.paths):
             self._state.close(sync=False)
             raise ValueError(
-                f"size: the pool {', '.join(self._state.paths)} exists and has {found} bytes, not {wanted}: leave size out"
+                f"size: the pool {', '.join(self._state.paths)} exists and has {found} bytes, not {wanted}: leave size "
+                "out"
             )
 
     # Arrays

@@ -156,7 +156,7 @@ def _task(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     try:
         return pickle.dumps(preparation) + pickler.dumps((function, args, kwargs))  # type: ignore[no-any-return]
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        advice = "" if pickler is not pickle else "; `pip install cloudpickle` lets lambdas and functions of a notebook run"
+        advice = "; `pip install cloudpickle` lets lambdas and functions of a notebook run" if pickler is pickle else ""
         raise errors.RunError(f"the function or its arguments cannot be sent to the child: {error}{advice}") from error
 
 

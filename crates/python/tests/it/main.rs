@@ -11,7 +11,8 @@ use std::process::{Command, Output};
 /// What the tests import. The versions are those that the environment was made with.
 const PACKAGES: [&str; 6] = ["numpy", "pytest", "mypy", "pandas", "matplotlib", "cloudpickle"];
 /// Libraries whose tests are skipped without them.
-const LIBRARIES: [&str; 7] = ["pyarrow", "dask[array]", "scikit-learn", "joblib", "polars", "ipython", "torch"];
+const LIBRARIES: [&str; 7] =
+    ["pyarrow", "dask[array]", "scikit-learn", "joblib", "polars", "ipython", "torch"];
 
 fn target() -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -32,7 +33,8 @@ fn output(program: impl AsRef<OsStr>, arguments: &[&OsStr]) -> Result<Output, St
 fn environment(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let base = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let check = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))";
-    output(&base, &["-c".as_ref(), check.as_ref()]).map_err(|why| format!("no Python 3.9 with venv: {why}"))?;
+    output(&base, &["-c".as_ref(), check.as_ref()])
+        .map_err(|why| format!("no Python 3.9 with venv: {why}"))?;
     let folder = target().join("python").join(name);
     let python = folder.join("bin/python");
     let complete = folder.join("complete");
@@ -41,7 +43,8 @@ fn environment(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
         return Ok(python);
     }
     output(&base, &["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), folder.as_os_str()])?;
-    let mut install: Vec<&OsStr> = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"].map(OsStr::new).into();
+    let mut install: Vec<&OsStr> =
+        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"].map(OsStr::new).into();
     install.extend(packages.iter().map(OsStr::new));
     output(&python, &install).map_err(|why| format!("packages cannot be installed: {why}"))?;
     std::fs::write(complete, wanted).map_err(|error| error.to_string())?;
