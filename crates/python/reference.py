@@ -19,7 +19,7 @@ Made from the package's docstrings: `UPDATE_DOCS=1 cargo test -p deepram-python`
 #: Sections of the page: title, and the objects in it.
 SECTIONS = [
     ("Pools", [deepram.Pool, deepram.View, deepram.Token, deepram.Diff, deepram.Array]),
-    ("Rows and hints", [deepram.gather, deepram.scatter, deepram.prefetch, deepram.evict, deepram.pin, deepram.unpin]),
+    ("Rows and hints", [deepram.gather, deepram.scatter, deepram.update, deepram.prefetch, deepram.evict, deepram.pin, deepram.unpin]),
     ("Paged memory", [deepram.run, deepram.Run]),
     ("Simulations: deepram.sim", [getattr(deepram.sim, name) for name in deepram.sim.__all__ if name != "Requests"]),
     ("Traces: deepram.trace", [getattr(deepram.trace, name) for name in deepram.trace.__all__]),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors, plot, sim, trace
 from ._array import Array
-from ._batch import evict, gather, pin, prefetch, scatter, unpin
+from ._batch import evict, gather, pin, prefetch, scatter, unpin, update
 from ._diff import Diff
 from ._pool import Pool, Token, View
 from ._run import Run, run
@@ -46,6 +46,7 @@ __all__ = [
     "sim",
     "trace",
     "unpin",
+    "update",
 ]
 
 

@@ -68,6 +68,64 @@ def scatter(array: np.ndarray, indices: ArrayLike, values: ArrayLike) -> None:
         memory.state.native.scatter(first, (_stride(array), row), rows.ctypes.data, rows.size, source.ctypes.data)
 
 
+#: Bytes compared at a time by :func:`update`.
+_COMPARED = 16 << 20
+#: Bytes of a segment, the unit in which a pool writes, at its smallest.
+_SEGMENT = 4096
+
+
+def update(array: np.ndarray, values: ArrayLike) -> int:
+    """Copies values into an array, and stores only where they differ: the next sync writes only what has changed.
+
+    Args:
+        array: a writable array of a pool.
+        values: what NumPy can broadcast to the array's shape.
+
+    Returns:
+        the number of bytes stored, in whole segments of 4 KiB for contiguous arrays.
+
+    Raises:
+        TypeError: the array is not in a pool.
+        ValueError: the array is read-only, or the shapes do not fit.
+    """
+    memory = _memory(array)
+    if memory.token is not None or not array.flags.writeable:
+        raise ValueError("array: it is read-only")
+    source = np.broadcast_to(np.asarray(values, array.dtype), array.shape)
+    if not array.flags.c_contiguous:
+        if array.ndim < 2:
+            differing = _differs(np.asarray(array), source)
+            array[differing] = source[differing]
+            return int(differing.sum()) * array.itemsize
+        return sum(update(array[at : at + 1][0], source[at]) for at in range(len(array)))
+    target = np.asarray(array).reshape(-1).view(np.uint8)
+    new = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+    stored = 0
+    # Blocks begin where segments do.
+    start = -((memory.address + span_of(array, memory)[0]) % _SEGMENT) if array.size else 0
+    for first in range(start, len(target), _COMPARED):
+        at, end = max(first, 0), min(first + _COMPARED, len(target))
+        borders = np.arange(first, end + _SEGMENT, _SEGMENT).clip(at, end)
+        lengths = np.diff(borders)
+        borders = borders[:-1][lengths > 0]
+        if borders.size == 0:
+            continue
+        changed = np.add.reduceat(target[at:end] != new[at:end], borders - at, dtype=np.int64) > 0
+        ends = np.append(borders[1:], end)
+        # Neighbours are stored together.
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], changed, [False])).astype(np.int8)))
+        for low, high in zip(edges[::2], edges[1::2]):
+            part = slice(borders[low], ends[high - 1])
+            target[part] = new[part]
+            stored += part.stop - part.start
+    return int(stored)
+
+
+def _differs(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    # Elements that are no numbers, such as NaN, differ from themselves.
+    return np.asarray(one != other)
+
+
 def prefetch(array: np.ndarray, indices: ArrayLike | None = None) -> None:
     """Loads an array, or some of its rows, into DRAM in the background, as far as DRAM is free.
 

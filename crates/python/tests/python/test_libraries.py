@@ -95,3 +95,93 @@ def test_torch_trains_from_a_pool_and_checkpoints_into_it(path):
             again.append(loss.item())
         assert again == losses[3:]
         del tensor, model, optimizer, parameter, home
+
+
+def test_a_dataset_gathers_the_rows_of_a_batch(pool):
+    torch = pytest.importorskip("torch")
+    from deepram.torch import Dataset, tensor
+
+    features = pool.array(np.arange(4000.0).reshape(1000, 4), name="features")
+    targets = pool.array(np.arange(1000), name="targets")
+    loader = torch.utils.data.DataLoader(Dataset(features, targets), batch_size=100, shuffle=True)
+    seen = []
+    for x, y in loader:
+        assert x.shape == (100, 4) and torch.equal(x[:, 0], y * 4.0)
+        seen += y.tolist()
+    assert sorted(seen) == list(range(1000))
+    assert Dataset(targets)[5] == 5 and len(Dataset(targets)) == 1000
+    assert Dataset(features, targets, transform=lambda x, y: x.sum() + y)[0] == 6
+    assert tensor(features).data_ptr() == features.ctypes.data
+    with pytest.raises(ValueError, match="same length"):
+        Dataset(features, targets[:5])
+
+
+def test_a_checkpoint_writes_what_changed_and_resumes_with_the_same_losses(path):
+    torch = pytest.importorskip("torch")
+    from deepram.torch import Checkpoint
+
+    def make():
+        torch.manual_seed(4)
+        model = torch.nn.Sequential(torch.nn.Embedding(10_000, 64), torch.nn.Linear(64, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.0)
+        return model, optimizer
+
+    def train(model, optimizer, first, last):
+        losses = []
+        for step in range(first, last):
+            rows = torch.arange(step * 10, step * 10 + 10)
+            loss = ((model(rows) - 1) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    model, optimizer = make()
+    with deepram.Pool(path, size="64MiB", dram="32MiB") as pool:
+        checkpoint = Checkpoint(pool, model=model, optimizer=optimizer)
+        assert not checkpoint.exists
+        with pytest.raises(KeyError):
+            checkpoint.load()
+        train(model, optimizer, 0, 5)
+        checkpoint.save(step=5, note=["a", None, 2.5])
+        train(model, optimizer, 5, 6)
+        before = pool.stats()["bytes_user"]
+        token = checkpoint.save(step=6)
+        # Ten rows of the embedding and a few small arrays, of 2.5 MB.
+        assert pool.stats()["bytes_user"] - before < 200_000
+        wanted = train(model, optimizer, 6, 10)
+        pool.rollback(token)
+        assert checkpoint.load() == {"step": 6}
+        assert train(model, optimizer, 6, 10) == wanted
+        pool.abandon()
+    model, optimizer = make()
+    with deepram.Pool(path, dram="32MiB") as pool:
+        checkpoint = Checkpoint(pool, model=model, optimizer=optimizer)
+        assert checkpoint.load()["step"] == 6
+        assert train(model, optimizer, 6, 10) == wanted
+        with pytest.raises(KeyError, match="has: model, optimizer"):
+            Checkpoint(pool, other=model).load()
+        with pytest.raises(TypeError, match="no state_dict"):
+            Checkpoint(pool, other=5)
+        with pytest.raises(TypeError, match="cannot be kept"):
+            checkpoint.save(bad=object())
+
+
+def test_adam_and_half_precision_come_back(pool):
+    torch = pytest.importorskip("torch")
+    from deepram.torch import Checkpoint
+
+    def make():
+        model = torch.nn.Linear(300, 40).to(torch.bfloat16)
+        return model, torch.optim.AdamW(model.parameters())
+
+    model, optimizer = make()
+    model(torch.ones(300, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    Checkpoint(pool, model=model, optimizer=optimizer).save()
+    other, restored = make()
+    Checkpoint(pool, model=other, optimizer=restored).load()
+    assert torch.equal(model.weight, other.weight)
+    first, second = (list(o.state.values())[0] for o in (optimizer, restored))
+    assert torch.equal(first["exp_avg"], second["exp_avg"]) and first["step"] == second["step"]

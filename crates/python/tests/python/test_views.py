@@ -203,6 +203,25 @@ def test_hints_change_speed_and_never_elements(pool):
         deepram.pin(pool.zeros(40 << 20, "u1"))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_update_stores_only_segments_that_differ(pool, seed):
+    random = np.random.default_rng(seed)
+    array = pool.array(random.random((300, 700)), name="x")
+    part = array[7:250]
+    pool.sync()
+    new = np.array(part)
+    new[random.integers(0, 243), random.integers(0, 700)] = 5
+    new[100:110] = 6
+    assert 4096 <= deepram.update(part, new) <= 10 * 5600 + 3 * 4096, f"seed {seed}"
+    assert np.array_equal(part, new) and deepram.update(part, new) == 0
+    written = pool.stats()["bytes_user"]
+    pool.sync()
+    assert pool.stats()["bytes_user"] - written <= 30 * 4096
+    deepram.update(array[:, ::3], 7)
+    assert (array[:, ::3] == 7).all() and (np.asarray(array)[100 + 7, 1] == 6)
+    deepram.update(pool.zeros(0), np.zeros(0))
+
+
 def test_an_array_is_pickled_by_reference(path):
     pool = deepram.Pool(path, size="32MiB", dram="24MiB")
     array = pool.array(np.arange(1_000_000.0).reshape(1000, 1000), name="x")
