@@ -23,7 +23,7 @@ type Distances<'py> = (Bound<'py, PyBytes>, u64, u64);
 #[expect(clippy::too_many_arguments, reason = "each is an option of deepram.trace.characterize")]
 pub(crate) fn characterize<'py>(
     py: Python<'py>,
-    source: Source<'_>,
+    source: Source,
     page: u64,
     window: u64,
     policies: Vec<String>,

@@ -73,6 +73,7 @@ pub(crate) fn is_pool(path: PathBuf) -> bool {
 /// Creates a pool on new files or on block devices, one controller on each, and leaves it closed. Sizes are in bytes and
 /// for each controller.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "each is an option of deepram.Pool")]
 #[pyo3(signature = (paths, size, *, flash=None, segment=4096, keep=8, redundancy=None, overwrite=false))]
 pub(crate) fn create_pool(
     py: Python<'_>,
@@ -260,11 +261,12 @@ impl NativePool {
         &self,
         py: Python<'_>,
         addr: u64,
-        (stride, bytes): (u64, usize),
+        row: (u64, usize),
         rows: usize,
         count: usize,
         to: usize,
     ) -> PyResult<()> {
+        let (stride, bytes) = row;
         py.detach(|| {
             // SAFETY: the caller, `deepram/_batch.py`, passes the data pointers of arrays of `count` int64 and of `count`
             // times `bytes` bytes, contiguous, which it holds during the call. Nobody else has the second.
@@ -284,11 +286,12 @@ impl NativePool {
         &self,
         py: Python<'_>,
         addr: u64,
-        (stride, bytes): (u64, usize),
+        row: (u64, usize),
         rows: usize,
         count: usize,
         from: usize,
     ) -> PyResult<()> {
+        let (stride, bytes) = row;
         py.detach(|| {
             // SAFETY: as for `gather`; the caller does not change the rows to be stored during the call.
             let (rows, from) = unsafe { (slice(rows, count), slice::<u8>(from, count * bytes)) };
@@ -401,7 +404,7 @@ impl NativeView {
 
 fn pointer_to<T>(address: usize) -> *mut T {
     // An empty array may have any pointer, also null.
-    let pointer = std::ptr::with_exposed_provenance_mut(address);
+    let pointer: *mut T = std::ptr::with_exposed_provenance_mut(address);
     if pointer.is_null() { std::ptr::dangling_mut() } else { pointer }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use deepram_trace::{Format, Item, Op, ReadOptions, Request, TraceError, TraceReader, Workload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
 use crate::error::named;
 
@@ -13,10 +14,10 @@ const STEP: u64 = 1 << 16;
 
 /// The source of records.
 #[derive(FromPyObject)]
-pub(crate) enum Source<'a> {
+pub(crate) enum Source {
     /// Offsets, lengths and operations (0 read, 1 write, 2 trim, 3 flush), and times in picoseconds if there are any: the
     /// bytes of arrays of uint64, uint64, uint8 and uint64.
-    Columns(&'a [u8], &'a [u8], &'a [u8], Option<&'a [u8]>),
+    Columns(PyBackedBytes, PyBackedBytes, PyBackedBytes, Option<PyBackedBytes>),
     /// A trace file, its format and the size of its address unit.
     File(PathBuf, Option<String>, Option<u64>),
     /// A generated workload.
@@ -26,19 +27,19 @@ pub(crate) enum Source<'a> {
 /// The records of a source, one after the other.
 pub(crate) type Items<'a> = Box<dyn Iterator<Item = Result<Item, TraceError>> + Send + 'a>;
 
-impl Source<'_> {
+impl Source {
     /// Opens the source. `most` records are enough; 0: all.
     pub(crate) fn items(&self, py: Python<'_>, seed: u64, most: u64) -> PyResult<Items<'_>> {
         let trace = |error: TraceError| named(py, "TraceError", error.to_string());
         let items: Items<'_> = match self {
-            Self::Columns(offsets, lens, ops, times) => Box::new(columns(offsets, lens, ops, *times)?),
+            Self::Columns(offsets, lens, ops, times) => Box::new(columns(offsets, lens, ops, times.as_deref())?),
             Self::File(path, format, unit_bytes) => {
                 let format = format.as_deref().map(str::parse::<Format>).transpose().map_err(trace)?;
                 let options = ReadOptions { format, unit_bytes: *unit_bytes, ..ReadOptions::default() };
                 Box::new(py.detach(|| TraceReader::open(path, &options)).map_err(trace)?)
             }
             Self::Workload(spec) => {
-                let workload = Workload::new(spec, seed).map_err(trace)?;
+                let workload = Workload::new(spec, seed).map_err(|error| named(py, "TraceError", error.to_string()))?;
                 if !workload.ends() && most == 0 {
                     let name = workload.spec().name();
                     let problem = format!("{name} is endless: give count=N in the workload, or requests=N");

@@ -123,7 +123,7 @@ impl Options {
 pub(crate) fn simulate(
     py: Python<'_>,
     system: &str,
-    source: Source<'_>,
+    source: Source,
     options: Options,
 ) -> PyResult<(String, String)> {
     let wrong = |error: SimError| named(py, "SimError", error.to_string());
@@ -138,26 +138,34 @@ pub(crate) fn simulate(
         let mut processor = ProcessorOptions::new(&preset).map_err(wrong)?;
         processor.cores = options.cores.unwrap_or(processor.cores);
         processor.wrap = options.wrap;
-        let threads = match &source {
+        if options.threads > 1 && !matches!(source, Source::Workload(_)) {
+            return Err(PyValueError::new_err(
+                "threads: a trace has one thread; more are for generated workloads",
+            ));
+        }
+        let items = match &source {
             Source::Workload(spec) => {
                 run_options.workload =
                     format!("{}, {} threads, gap {}", title(spec), options.threads, options.gap);
-                workload_threads(spec, options.seed, options.threads, options.gap).map_err(wrong)?
+                None
             }
-            _ if options.threads > 1 => {
-                return Err(PyValueError::new_err(
-                    "threads: a trace has one thread; more are for generated workloads",
-                ));
-            }
-            source => {
-                let items = source.items(py, options.seed, options.requests)?;
-                let references: ThreadReferences<'_> =
-                    Box::new(memory_references(items, options.gap, OBJECTS));
-                vec![references]
-            }
+            source => Some(source.items(py, options.seed, options.requests)?),
         };
-        let threads = warm_up_first(threads, options.warm_up);
-        py.detach(|| run_threads(&registry, &config, threads, &processor, &run_options))
+        py.detach(|| {
+            let threads = match (&source, items) {
+                (Source::Workload(spec), _) => {
+                    workload_threads(spec, options.seed, options.threads, options.gap)?
+                }
+                (_, items) => {
+                    let items = items.into_iter().flatten();
+                    let references: ThreadReferences<'_> =
+                        Box::new(memory_references(items, options.gap, OBJECTS));
+                    vec![references]
+                }
+            };
+            let threads = warm_up_first(threads, options.warm_up);
+            run_threads(&registry, &config, threads, &processor, &run_options)
+        })
     } else {
         let items = source.items(py, options.seed, options.requests)?;
         let interrupts = &mut interrupts;
