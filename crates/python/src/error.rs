@@ -45,7 +45,5 @@ impl<T> OrRaise<T> for deepram_pool::Result<T> {
 /// Raises `ValueError` for a text that is no size.
 #[pyfunction]
 pub(crate) fn parse_size(text: &str) -> PyResult<u64> {
-    let parsed = text.parse::<Bytes>();
-    let wanted = "a size has a number and a unit, such as 64KiB, 1.5GiB or 4096";
-    parsed.map(|bytes| bytes.0).map_err(|error| PyValueError::new_err(format!("{text:?}: {error}; {wanted}")))
+    text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| PyValueError::new_err(error.to_string()))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use deepram_pool::{
     Addr, CreateOptions, Epoch, Lifetime, Mapping, OpenOptions, Permissions, Pool, PoolError, Redundancy,
-    Retention, SegmentSize, TokenView,
+    Retention, SegmentSize, TokenView, WatchError,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -15,6 +15,8 @@ use crate::guard::{self, Kind};
 
 /// Addresses that one call of the pool gathers or scatters at a time.
 const BATCH: usize = 1 << 16;
+/// Address ranges that are tried for a pool whose own range is taken.
+const ATTEMPTS: usize = 8;
 
 /// An open pool. Its memory stays reserved as long as the object lives, also after it is closed.
 #[pyclass(frozen, module = "deepram._native")]
@@ -116,8 +118,19 @@ impl NativePool {
     #[new]
     fn open(py: Python<'_>, paths: Vec<PathBuf>, dram: u64, mapping: &str) -> PyResult<Self> {
         let mapping = mapping_of(py, mapping)?;
-        let options = OpenOptions::new(dram).mapping(mapping);
-        let pool = py.detach(|| Pool::open(&paths, &options)).or_raise(py)?;
+        let mut options = OpenOptions::new(dram).mapping(mapping);
+        let pool = py.detach(|| {
+            let mut opened = Pool::open(&paths, &options);
+            // An array of an earlier opening may keep the pool's own address range reserved. No array stores pointers, so
+            // any other range will do.
+            for _ in 0..ATTEMPTS {
+                let Err(PoolError::Watch(WatchError::Address { start, end, .. })) = &opened else { break };
+                options.base = free_range(end - start);
+                opened = Pool::open(&paths, &options);
+            }
+            opened
+        });
+        let pool = pool.or_raise(py)?;
         let watched =
             pool.mapped_range().map(|(start, len)| guard::watch(start, len, Kind::Open)).transpose()?;
         if let Some(number) = watched {
@@ -399,6 +412,20 @@ impl NativeView {
     /// Returns and clears the messages of accesses that have failed.
     fn take_errors(&self) -> Vec<String> {
         self.view.take_errors().iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Returns the address of a free range, a multiple of 64 KiB; another thread may take it at any time.
+fn free_range(len: usize) -> Option<u64> {
+    let (with_room, flags) = (len + (64 << 10), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping, which is removed at once; nothing has been stored in it.
+    unsafe {
+        let found = libc::mmap(std::ptr::null_mut(), with_room, libc::PROT_NONE, flags, -1, 0);
+        if found == libc::MAP_FAILED {
+            return None;
+        }
+        libc::munmap(found, with_room);
+        Some((found.addr() as u64).next_multiple_of(64 << 10))
     }
 }
 

@@ -100,7 +100,7 @@ class State:
         self.paths = key
         self.dram = dram
         self.pid = os.getpid()
-        self.closed = False
+        self.closed = True
         self.lock = threading.RLock()
         self.mapping = mapping
         self.native = open_native(paths, dram, mapping)
@@ -112,6 +112,7 @@ class State:
         self.freed: list[Freed] = []
         self.viewed_dram = 0
         self.returned_dram: deque[int] = deque()
+        self.closed = False
         OPEN[key] = self
 
     def check(self) -> None:

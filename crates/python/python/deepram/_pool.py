@@ -35,7 +35,7 @@ class Token(NamedTuple):
 
     #: The number that :meth:`Pool.sync` returned.
     token: int
-    #: When the sync took place; ``None`` for token 0, the empty pool.
+    #: When the sync took place; ``None`` for the first, the empty pool.
     time: datetime | None
     #: Pages of 64 KiB changed between the previous token and this one.
     pages_changed: int
@@ -94,12 +94,14 @@ class Pool(Mapping[str, Array]):
         wanted = None if size is None else size_in_bytes("size", size)
         budget = None if dram is None else size_in_bytes("dram", dram)
         made = False
+        new: list[str] = []
         if not paths:
             raise ValueError("path: no file is given")
         if overwrite or not all(is_pool(part) for part in paths):
             if wanted is None:
                 missing = next(part for part in paths if overwrite or not is_pool(part))
                 raise FileNotFoundError(f"{missing}: there is no pool; give size=, such as size='8GiB', to create one")
+            new = [part for part in paths if not is_pool(part)]
             create_pool(
                 paths,
                 wanted,
@@ -112,7 +114,12 @@ class Pool(Mapping[str, Array]):
             made = True
         if budget is None:
             budget = default_dram(paths, wanted)
-        self._state = State(paths, budget, mapping)
+        try:
+            self._state = State(paths, budget, mapping)
+        except BaseException:
+            for part in new:
+                os.unlink(part)
+            raise
         if not made and wanted is not None:
             self._check_size(wanted * len(paths))
 

@@ -70,7 +70,7 @@ def test_wrong_arguments_say_what_would_be_right(pool, folder):
         (lambda: pool.at(999), errors.TokenError, "999"),
         (lambda: pool.keep(0), ValueError, "at least one"),
         (lambda: deepram.Pool(folder / "none.pool"), FileNotFoundError, "give size="),
-        (lambda: deepram.Pool(folder / "new.pool", size="8Gib!"), ValueError, "size: '8Gib!'"),
+        (lambda: deepram.Pool(folder / "new.pool", size="8Gib!"), ValueError, 'size: "8Gib!" is not a size'),
         (lambda: deepram.Pool(folder / "new.pool", size=0), ValueError, "must be positive"),
         (lambda: deepram.Pool(folder / "new.pool", size="64MiB", dram="1KiB"), errors.BudgetError, "too small"),
         (lambda: deepram.Pool(folder / "new.pool", size="1MiB", segment=5), errors.OptionError, "4096"),
@@ -445,7 +445,7 @@ def test_history_has_times_and_sizes(pool):
     pool.full(1000, 1.0, name="x")
     token = pool.sync()
     entries = pool.history()
-    assert entries[0].token == 0 and entries[0].time is None
+    assert entries[0].token < token and entries[0].time is None
     assert entries[-1].token == token and before - 1 <= entries[-1].time.timestamp() <= time.time() + 1
     assert entries[-1].bytes_written >= 8000
     pool.keep(2)
