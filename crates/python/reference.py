@@ -25,6 +25,8 @@ SECTIONS = [
     ("Traces: deepram.trace", [getattr(deepram.trace, name) for name in deepram.trace.__all__]),
     ("Charts: deepram.plot", [getattr(deepram.plot, name) for name in deepram.plot.__all__]),
 ]
+#: Classes that users call; objects of the others are results of functions and methods.
+CALLED = (deepram.Pool, deepram.trace.Requests)
 #: Special methods that are documented.
 SPECIAL = ("__getitem__", "__setitem__", "__delitem__", "__iter__")
 
@@ -54,16 +56,36 @@ def text_of(thing) -> str:
 
 
 def signature(thing, name: str) -> str:
-    text = str(inspect.signature(thing)).replace("(self, ", "(").replace("(self)", "()")
-    text = re.sub(r" -> (None|'None')$", "", text.replace("'", "") if "'" in text else text)
-    return name + text
+    """Returns a call with its types as they stand in the source, a parameter a line if there are many."""
+    parameters = []
+    keyword_only = False
+    found = inspect.signature(thing.__init__ if inspect.isclass(thing) else thing)
+    for parameter in found.parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            keyword_only = True
+            if not any(other.kind is other.VAR_POSITIONAL for other in found.parameters.values()):
+                parameters.append("*")
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        text = f"{stars}{parameter.name}: {parameter.annotation}"
+        if parameter.default is not parameter.empty:
+            default = parameter.default
+            text += f" = {default.__name__ if inspect.isclass(default) else repr(default)}"
+        parameters.append(text)
+    result = found.return_annotation
+    result = "" if inspect.isclass(thing) or result in ("None", found.empty) else f" -> {result}"
+    line = f"{name}({', '.join(parameters)}){result}"
+    if len(line) <= 100:
+        return line
+    return f"{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + f"){result}"
 
 
 def describe(thing, name: str, level: str) -> list[str]:
     """Returns the lines about a class or function."""
     lines = [f"{level} {name}", ""]
-    if not (inspect.isclass(thing) and issubclass(thing, tuple)) and thing is not deepram.Array:
-        lines += ["```text", signature(thing, name.replace("\\", "")), "```", ""]
+    if not inspect.isclass(thing) or thing in CALLED:
+        lines += ["```text", signature(thing, name), "```", ""]
     lines += [text_of(thing), ""]
     if not inspect.isclass(thing) or thing is deepram.Array:
         return lines

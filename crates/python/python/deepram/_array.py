@@ -161,6 +161,6 @@ def make_stale(ranges: list[tuple[int, int]], kind: type[errors.PoolError], mess
             pointer = thing.__array_interface__["data"][0]
             if any(first <= pointer < end for first, end in ranges):
                 thing.__class__ = StaleArray
-                thing._problem = (kind, message)
+                vars(thing)["_problem"] = (kind, message)
                 found += 1
     return found

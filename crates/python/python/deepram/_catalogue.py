@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Entry:
     dtype: Any
     shape: tuple[int, ...]
     #: Memory layout: "C" or "F".
-    order: str
+    order: Literal["C", "F"]
     #: The epoch in which the array was made: it is in the state of this token and of later ones.
     epoch: int
 

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -69,13 +69,13 @@ class Memory:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         *,
-        order: str | None = None,
+        order: Literal["C", "F"] | None = None,
         offset: int = 0,
         strides: tuple[int, ...] | None = None,
     ) -> Array:
         """Makes an array over this memory."""
         flat = np.asarray(self)
-        return np.ndarray.__new__(Array, shape, dtype, flat, offset, strides, order)  # type: ignore[call-overload, no-any-return]
+        return np.ndarray.__new__(Array, shape, dtype, flat, offset, strides, order)
 
 
 class Freed(NamedTuple):
@@ -89,6 +89,9 @@ class Freed(NamedTuple):
 
 class State:
     """An open pool, shared by the ``Pool`` object, its arrays and its views."""
+
+    closed: bool
+    native: NativePool
 
     def __init__(self, paths: tuple[str, ...], dram: int, mapping: str) -> None:
         key = tuple(os.path.realpath(path) for path in paths)
@@ -141,7 +144,7 @@ class State:
             oldest = self.native.history()[0][0]
             self.freed = [freed for freed in self.freed if freed.freed > oldest]
 
-    def create(self, name: str | None, shape: tuple[int, ...], dtype: np.dtype[Any], order: str) -> Array:
+    def create(self, name: str | None, shape: tuple[int, ...], dtype: np.dtype[Any], order: Literal["C", "F"]) -> Array:
         with self.lock:
             self.check()
             description = _catalogue.describe(dtype)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 
 import numpy as np
 
@@ -135,7 +135,7 @@ class Pool(Mapping[str, Array]):
 
     # Arrays
 
-    def zeros(self, shape: Shape, dtype: DTypeLike = float, name: str | None = None, order: str = "C") -> Array:
+    def zeros(self, shape: Shape, dtype: DTypeLike = float, name: str | None = None, order: Literal["C", "F"] = "C") -> Array:
         """Makes an array of zeros.
 
         Args:
@@ -162,19 +162,19 @@ class Pool(Mapping[str, Array]):
             raise ValueError(f"name: {name!r} is no name; give a text that is not empty")
         return self._state.create(name, lengths, np.dtype(dtype), order)
 
-    def empty(self, shape: Shape, dtype: DTypeLike = float, name: str | None = None, order: str = "C") -> Array:
+    def empty(self, shape: Shape, dtype: DTypeLike = float, name: str | None = None, order: Literal["C", "F"] = "C") -> Array:
         """Makes an array whose elements the caller will set; the same as :meth:`zeros`, which costs nothing here."""
         return self.zeros(shape, dtype, name, order)
 
     def full(
-        self, shape: Shape, value: Any, dtype: DTypeLike = None, name: str | None = None, order: str = "C"
+        self, shape: Shape, value: Any, dtype: DTypeLike | None = None, name: str | None = None, order: Literal["C", "F"] = "C"
     ) -> Array:
         """Makes an array that is filled with a value; its dtype is that of the value unless given."""
         array = self.zeros(shape, np.asarray(value).dtype if dtype is None else dtype, name, order)
         array[...] = value
         return array
 
-    def array(self, data: ArrayLike, dtype: DTypeLike = None, name: str | None = None) -> Array:
+    def array(self, data: ArrayLike, dtype: DTypeLike | None = None, name: str | None = None) -> Array:
         """Copies an array, or anything that NumPy makes one of, into the pool.
 
         Args:
@@ -186,7 +186,7 @@ class Pool(Mapping[str, Array]):
             As :meth:`zeros`.
         """
         source = np.asarray(data)
-        order = "F" if source.flags.f_contiguous and not source.flags.c_contiguous else "C"
+        order: Literal["C", "F"] = "F" if source.flags.f_contiguous and not source.flags.c_contiguous else "C"
         array = self.zeros(source.shape, source.dtype if dtype is None else dtype, name, order)
         array[...] = source
         return array

@@ -155,6 +155,14 @@ class InPlaceError(PoolError, ValueError):
     """Memory whose stores are made in place cannot do what journaled memory can."""
 
 
+class FlushMethodError(PoolError, ValueError):
+    """The processor lacks the flush method of the options."""
+
+
+class DirtyPagesError(PoolError, OSError):
+    """Dirty pages cannot be found."""
+
+
 class ClosedError(PoolError, ValueError):
     """The pool is closed; raised by its methods, and by every use of an array whose memory was in it."""
 

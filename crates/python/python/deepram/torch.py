@@ -33,7 +33,7 @@ def tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.asarray(array))
 
 
-class Dataset(torch.utils.data.Dataset[Any]):
+class Dataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
     """A map-style dataset over arrays of a pool: an item is the row of each array, as tensors.
 
     ``torch.utils.data.DataLoader`` asks for the rows of a batch at once, which keeps many reads of the device in flight.
