@@ -109,4 +109,4 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         if not options.quiet:
             print(_text(run.stats))
 
-    shell.register_magic_function(deepram, "cell", "deepram")
+    shell.register_magic_function(deepram, "cell", "deepram")  # type: ignore[arg-type, no-untyped-call]
