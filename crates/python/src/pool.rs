@@ -233,6 +233,12 @@ impl NativePool {
         py.detach(|| self.pool.info()).or_raise(py).map(|info| info.open_epoch.0)
     }
 
+    /// Returns the runs of temporary pages as (address, bytes).
+    fn temporary_ranges(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64)>> {
+        let ranges = py.detach(|| self.pool.temporary_ranges()).or_raise(py)?;
+        Ok(ranges.into_iter().map(|(addr, len)| (addr.raw(), len)).collect())
+    }
+
     fn any_allocated_at(&self, py: Python<'_>, token: u64, addr: u64, len: u64) -> PyResult<bool> {
         py.detach(|| self.pool.any_allocated_at(Epoch(token), Addr::from_raw(addr), len)).or_raise(py)
     }
@@ -417,7 +423,8 @@ impl NativeView {
 
 /// Returns the address of a free range, a multiple of 64 KiB; another thread may take it at any time.
 fn free_range(len: usize) -> Option<u64> {
-    let (with_room, flags) = (len + (64 << 10), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    let (with_room, flags) =
+        (len + (64 << 10), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
     // SAFETY: a new mapping, which is removed at once; nothing has been stored in it.
     unsafe {
         let found = libc::mmap(std::ptr::null_mut(), with_room, libc::PROT_NONE, flags, -1, 0);

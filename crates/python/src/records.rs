@@ -32,14 +32,17 @@ impl Source {
     pub(crate) fn items(&self, py: Python<'_>, seed: u64, most: u64) -> PyResult<Items<'_>> {
         let trace = |error: TraceError| named(py, "TraceError", error.to_string());
         let items: Items<'_> = match self {
-            Self::Columns(offsets, lens, ops, times) => Box::new(columns(offsets, lens, ops, times.as_deref())?),
+            Self::Columns(offsets, lens, ops, times) => {
+                Box::new(columns(offsets, lens, ops, times.as_deref())?)
+            }
             Self::File(path, format, unit_bytes) => {
                 let format = format.as_deref().map(str::parse::<Format>).transpose().map_err(trace)?;
                 let options = ReadOptions { format, unit_bytes: *unit_bytes, ..ReadOptions::default() };
                 Box::new(py.detach(|| TraceReader::open(path, &options)).map_err(trace)?)
             }
             Self::Workload(spec) => {
-                let workload = Workload::new(spec, seed).map_err(|error| named(py, "TraceError", error.to_string()))?;
+                let workload =
+                    Workload::new(spec, seed).map_err(|error| named(py, "TraceError", error.to_string()))?;
                 if !workload.ends() && most == 0 {
                     let name = workload.spec().name();
                     let problem = format!("{name} is endless: give count=N in the workload, or requests=N");

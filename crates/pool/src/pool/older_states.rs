@@ -40,6 +40,21 @@ impl Pool {
         given
     }
 
+    /// Returns the runs of temporary pages, as address and length in bytes. After a rollback there may be some that nobody
+    /// uses any more.
+    ///
+    /// # Errors
+    /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
+    pub fn temporary_ranges(&self) -> Result<Vec<(Addr, u64)>> {
+        let mut ranges = Vec::new();
+        for (controller, store) in (0..).zip(&self.live()?.stores) {
+            for run in store.temporaries().chunk_by(|a, b| a + 1 == *b) {
+                ranges.push((Addr::new(controller, run[0], 0)?, run.len() as u64 * PAGE_BYTES));
+            }
+        }
+        Ok(ranges)
+    }
+
     /// Returns whether any page of the range was allocated in the state of a token.
     ///
     /// # Errors

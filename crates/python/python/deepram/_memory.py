@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from . import _catalogue, errors
 from ._array import Array, make_stale
 from ._catalogue import Entry
 from ._native import NativePool, NativeView, mark_gone, unmark_gone
+
+#: Bytes of a page, the unit of allocation.
+PAGE = 65536
 
 #: The open pools of this process, by the real paths of their files.
 OPEN: weakref.WeakValueDictionary[tuple[str, ...], State] = weakref.WeakValueDictionary()
@@ -54,15 +57,15 @@ class Memory:
 
     def remove(self) -> None:
         """Keeps the addresses out of use after a rollback has freed them, as long as views exist."""
-        self.state.native.reserve(self.address, max(self.nbytes, 1))
-        self._gone = mark_gone(self.pointer, -(-max(self.nbytes, 1) // 65536) * 65536)
+        self.state.out_of_use[self.address] = max(self.nbytes, 1)
+        self._gone = mark_gone(self.pointer, -(-max(self.nbytes, 1) // PAGE) * PAGE)
         self.name = None
 
     def __del__(self) -> None:
         # Only notes what is to be freed: this may run at any moment, in any thread.
         state = getattr(self, "state", None)
         if state is not None and self.token is None and hasattr(self, "pointer"):
-            state.released.append((self.address, max(self.nbytes, 1), self.epoch, self.name, self._gone))
+            state.released.append((self.address, max(self.nbytes, 1), self.name, self._gone))
 
     def array(
         self,
@@ -76,15 +79,6 @@ class Memory:
         """Makes an array over this memory."""
         flat = np.asarray(self)
         return np.ndarray.__new__(Array, shape, dtype, flat, offset, strides, order)
-
-
-class Freed(NamedTuple):
-    """An unnamed array that was freed: a rollback to a token between brings its memory back."""
-
-    address: int
-    nbytes: int
-    made: int
-    freed: int
 
 
 class State:
@@ -111,8 +105,9 @@ class State:
         self.changed = False
         self.memories: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
         self.views: weakref.WeakValueDictionary[int, ViewState] = weakref.WeakValueDictionary()
-        self.released: deque[tuple[int, int, int, str | None, int | None]] = deque()
-        self.freed: list[Freed] = []
+        self.released: deque[tuple[int, int, str | None, int | None]] = deque()
+        #: Ranges (address, bytes) of arrays that rollbacks have removed, as long as something may still refer to them.
+        self.out_of_use: dict[int, int] = {}
         self.viewed_dram = 0
         self.returned_dram: deque[int] = deque()
         self.closed = False
@@ -125,24 +120,16 @@ class State:
     def tidy(self) -> None:
         """Frees the memory of unnamed arrays that are not in use any more, and takes back the DRAM of views."""
         while self.released:
-            address, nbytes, made, name, gone = self.released.popleft()
+            address, nbytes, name, gone = self.released.popleft()
             if gone is not None and not unmark_gone(gone):
                 continue  # The addresses stay taken until the pool closes.
+            if gone is not None:
+                del self.out_of_use[address]
             if name is None and address not in self.memories:
                 self.native.free(address, nbytes)
-                epoch = self.native.open_epoch()
-                if gone is None and made < epoch:
-                    self.freed.append(Freed(address, nbytes, made, epoch))
-                    self.forget_freed()
         while self.returned_dram:
             self.viewed_dram -= self.returned_dram.popleft()
             self.native.set_dram(self.dram - self.viewed_dram)
-
-    def forget_freed(self) -> None:
-        """Drops the notes of freed arrays that no kept token has."""
-        if len(self.freed) % 1024 == 0:
-            oldest = self.native.history()[0][0]
-            self.freed = [freed for freed in self.freed if freed.freed > oldest]
 
     def create(self, name: str | None, shape: tuple[int, ...], dtype: np.dtype[Any], order: Literal["C", "F"]) -> Array:
         with self.lock:
@@ -233,10 +220,16 @@ class State:
                 for memory in removed
                 if self.native.any_allocated_at(token, memory.address, max(memory.nbytes, 1))
             ]
+            for address, nbytes in self.out_of_use.items():
+                if self.native.any_allocated_at(token, address, nbytes):
+                    shared.append(f"an array of {nbytes} bytes that an earlier rollback has removed")
             if shared:
+                # The exception keeps this frame, which must not keep the arrays.
+                del memories, removed
                 raise BufferError(
-                    f"the rollback to token {token} would give the memory of {', '.join(shared)} back to arrays that were "
-                    "there before: delete all references to them first"
+                    f"the rollback to token {token} would give the memory of {', '.join(shared)} back to arrays that "
+                    "were there before: delete all references to them first (or, if one was accessed after its removal, "
+                    "close the pool and open it again)"
                 )
             self.native.rollback(token)
             self.entries = then
@@ -249,14 +242,23 @@ class State:
             for memory in removed:
                 del self.memories[memory.address]
                 memory.remove()
+            for address, nbytes in self.out_of_use.items():
+                self.native.reserve(address, nbytes)
             names = {entry.address: entry.name for entry in then.values()}
             for address, memory in self.memories.items():
                 memory.name = names.get(address)
-            for unused in self.freed:
-                if unused.made <= token < unused.freed and unused.address not in names:
-                    self.native.free(unused.address, unused.nbytes)
-            self.freed = [freed for freed in self.freed if freed.freed <= token]
+            self.free_unused()
             self.end_views()
+
+    def free_unused(self) -> None:
+        """Frees temporary memory that a rollback has brought back for arrays that nobody has any more."""
+        used = [(memory.address, max(memory.nbytes, 1)) for memory in self.memories.values()]
+        used += self.out_of_use.items()
+        pages = {page for address, nbytes in used for page in range(address, address + nbytes, PAGE)}
+        for address, nbytes in self.native.temporary_ranges():
+            for page in range(address, address + nbytes, PAGE):
+                if page not in pages:
+                    self.native.free(page, PAGE)
 
     def close(self, *, sync: bool) -> None:
         with self.lock:
