@@ -98,8 +98,11 @@ class Zarr:
         import zarr
 
         if create:
+            # The rows are constant: with compression the device would be left out.
+            plain = {"compressors": None} if int(zarr.__version__.split(".")[0]) >= 3 else {"compressor": None}
+            shape, chunks = (rows, ROW), (CHUNK_ROWS, ROW)
             self.array = zarr.open_array(
-                str(folder / "array.zarr"), mode="w", shape=(rows, ROW), chunks=(CHUNK_ROWS, ROW), dtype="float32"
+                str(folder / "array.zarr"), mode="w", shape=shape, chunks=chunks, dtype="float32", **plain
             )
         else:
             self.array = zarr.open_array(str(folder / "array.zarr"), mode="r+")
