@@ -99,11 +99,12 @@ class Zarr:
 
         if create:
             # The rows are constant: with compression the device would be left out.
-            plain = {"compressors": None} if int(zarr.__version__.split(".")[0]) >= 3 else {"compressor": None}
-            shape, chunks = (rows, ROW), (CHUNK_ROWS, ROW)
-            self.array = zarr.open_array(
-                str(folder / "array.zarr"), mode="w", shape=shape, chunks=chunks, dtype="float32", **plain
-            )
+            layout = {"shape": (rows, ROW), "chunks": (CHUNK_ROWS, ROW), "dtype": "float32"}
+            path = str(folder / "array.zarr")
+            if hasattr(zarr, "create_array"):
+                self.array = zarr.create_array(path, **layout, compressors=None)
+            else:
+                self.array = zarr.open_array(path, mode="w", **layout, compressor=None)
         else:
             self.array = zarr.open_array(str(folder / "array.zarr"), mode="r+")
         self.folder = folder

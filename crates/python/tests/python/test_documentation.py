@@ -12,7 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import deepram
@@ -89,10 +88,16 @@ def test_there_is_an_exception_for_each_variant_of_the_error_of_the_pool():
     assert [variant for variant in variants if f"{variant}Error" not in named] == []
 
 
-def test_the_types_are_right():
+@pytest.fixture(scope="module")
+def mypy_cache(tmp_path_factory):
+    """A folder that the calls of mypy share, which saves half of their time."""
     pytest.importorskip("mypy")
+    return str(tmp_path_factory.mktemp("mypy"))
+
+
+def test_the_types_are_right(mypy_cache):
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", os.devnull],
+        [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", mypy_cache],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -101,8 +106,7 @@ def test_the_types_are_right():
     assert (Path(deepram.__file__).parent / "py.typed").exists()
 
 
-def test_users_of_the_types_see_them(tmp_path):
-    pytest.importorskip("mypy")
+def test_users_of_the_types_see_them(tmp_path, mypy_cache):
     (tmp_path / "user.py").write_text(
         "import deepram\n"
         "pool = deepram.Pool('x', size='1GiB')\n"
@@ -111,11 +115,10 @@ def test_users_of_the_types_see_them(tmp_path):
         "pool.sync(1)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "user.py"],
+        [sys.executable, "-m", "mypy", "--cache-dir", mypy_cache, "user.py"],
         cwd=tmp_path,
         env={**os.environ, "MYPYPATH": str(Path(deepram.__file__).parent.parent)},
         capture_output=True,
         text=True,
     )
     assert "deepram._array.Array" in done.stdout and 'int"' in done.stdout and "Too many arguments" in done.stdout
-    assert np is not None
