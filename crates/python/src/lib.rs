@@ -5,12 +5,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`pool`] | pools and views: allocation, sync, rollback, differences, batches, hints |
-//! | [`guard`] | accesses to memory that is gone become exceptions |
-//! | [`error`] | errors of the pool as exceptions of `deepram.errors` |
-//! | [`records`] | records from arrays, files and workloads |
-//! | [`simulation`] | runs of simulated systems |
-//! | [`characterization`] | characterisations of traces |
+//! | `pool` | pools and views: allocation, sync, rollback, differences, batches, hints |
+//! | `guard` | accesses to memory that is gone become exceptions |
+//! | `error` | errors of the pool as exceptions of `deepram.errors` |
+//! | `records` | records from arrays, files and workloads |
+//! | `simulation` | runs of simulated systems |
+//! | `characterization` | characterisations of traces |
 //!
 //! Every call that may wait for a device or another thread releases the interpreter's lock.
 
