@@ -61,7 +61,9 @@ pub use endurance::Endurance;
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
 pub use options::{CreateOptions, FaultOptions, LoadOptions, Mapping, OpenOptions};
-pub use pool::{History, Info, Inspection, Lifetime, MemoryFile, Permissions, Persist, Pool, Root};
+pub use pool::{
+    History, Info, Inspection, Lifetime, MemoryFile, Permissions, Persist, Pool, Root, TokenView,
+};
 pub use process::ForkedChild;
 pub use region::WatchError;
 pub use stats::Stats;

@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-pool", &["deepram-core", "deepram-linux", "deepram-pager", "deepram-media"]),
     ("deepram-preload", &["deepram-core", "deepram-linux", "deepram-pager"]),
     ("deepram-capi", &["deepram-pool"]),
-    ("deepram-python", &["deepram-sim", "deepram-pool", "deepram-trace"]),
+    ("deepram-python", &["deepram-core", "deepram-media", "deepram-sim", "deepram-pool", "deepram-trace"]),
     (
         "deepram",
         &[

@@ -186,6 +186,14 @@ impl Pool {
         self.unchecked().cache.region.is_watched()
     }
 
+    /// Returns the first address of the mapped memory of all journaled controllers and its length in bytes; `None` if the
+    /// pool is not mapped. The range stays reserved, and inaccessible, after the pool is closed, as long as a handle lives.
+    #[must_use]
+    pub fn mapped_range(&self) -> Option<(usize, usize)> {
+        let region = &self.unchecked().cache.region;
+        region.is_watched().then(|| (region.base().addr(), region.len()))
+    }
+
     /// Returns the pointer to `len` allocated bytes at `addr`. The pointer is the same at every opening, so that
     /// memory of the pool may hold pointers into the pool.
     ///

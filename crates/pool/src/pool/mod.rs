@@ -5,11 +5,13 @@ mod byte_access;
 mod handle;
 mod hints;
 mod memory;
+mod older_states;
 mod open;
 mod persist;
 mod roots;
 #[cfg(test)]
 mod tests;
+mod token_view;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,6 +35,7 @@ pub use open::Inspection;
 pub(crate) use open::default_base;
 pub use persist::Persist;
 pub use roots::Root;
+pub use token_view::TokenView;
 
 /// Pages whose status changes under one hold of the cache lock.
 const PAGES_PER_LOCK: u32 = 4096;

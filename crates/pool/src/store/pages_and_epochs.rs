@@ -170,6 +170,23 @@ impl Store {
         Ok(())
     }
 
+    /// Returns the segments of a page, one bit for each, of which two tokens have different versions, or a token and
+    /// the present.
+    pub(crate) fn differing_segments(&self, page: PageId, from: Epoch, to: Option<Epoch>) -> Result<u16> {
+        let per_page = self.geometry.segment.per_page();
+        self.with_tables(|t| {
+            (0..per_page).try_fold(0, |differing, segment| {
+                let then = t.volume.lookup_at(from, page, segment)?;
+                let later = match to {
+                    Some(to) => t.volume.lookup_at(to, page, segment)?,
+                    None => t.volume.lookup(page, segment)?,
+                };
+                let differs = then.map(|version| version.slot) != later.map(|version| version.slot);
+                Ok(differing | u16::from(differs) << segment)
+            })
+        })
+    }
+
     /// Returns the number of allocated pages.
     pub(crate) fn allocated_pages(&self) -> u32 {
         self.lock_tables().volume.allocated_pages()

@@ -30,6 +30,7 @@ mod mapped;
 mod mapped_large;
 mod memory;
 mod memory_crashes;
+mod older_states;
 mod one_moment;
 mod operations;
 mod own_process;

@@ -1,0 +1,49 @@
+//! Errors as exceptions of `deepram.errors`, which has a class for each variant of the pool's error.
+
+use deepram_core::Bytes;
+use deepram_pool::PoolError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// Returns the class of `deepram.errors` with this name, or the base class of the pool's errors.
+pub(crate) fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
+    let errors = py.import("deepram.errors")?;
+    let found = errors.getattr(name).or_else(|_| errors.getattr("PoolError"))?;
+    Ok(found.cast_into::<PyType>()?)
+}
+
+/// Makes an exception of the class with this name.
+pub(crate) fn named(py: Python<'_>, name: &str, message: String) -> PyErr {
+    class(py, name).map_or_else(
+        |_| PyRuntimeError::new_err(message.clone()),
+        |class| PyErr::from_type(class, message.clone()),
+    )
+}
+
+/// Makes the exception of a pool's error: `NoSpace` becomes `NoSpaceError`.
+pub(crate) fn of_pool(py: Python<'_>, error: &PoolError) -> PyErr {
+    let debug = format!("{error:?}");
+    let variant: String = debug.chars().take_while(char::is_ascii_alphanumeric).collect();
+    named(py, &format!("{variant}Error"), error.to_string())
+}
+
+/// Turns a result of the pool into one of Python.
+pub(crate) trait OrRaise<T> {
+    /// Raises the exception of the error.
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for deepram_pool::Result<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| of_pool(py, &error))
+    }
+}
+
+/// Parses a size such as `4096`, `"64KiB"` or `"1.5GiB"`, and returns bytes.
+///
+/// Raises `ValueError` for a text that is no size.
+#[pyfunction]
+pub(crate) fn parse_size(text: &str) -> PyResult<u64> {
+    text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| PyValueError::new_err(error.to_string()))
+}
