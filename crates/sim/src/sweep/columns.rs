@@ -55,6 +55,9 @@ impl Table {
     }
 }
 
+/// Makes the cell of an axis from its number.
+type CellOf = fn(f64) -> Cell;
+
 /// Collects the rows of a table.
 #[derive(Debug)]
 pub(super) struct TableBuilder<'a> {
@@ -62,7 +65,7 @@ pub(super) struct TableBuilder<'a> {
     rows: usize,
     leading: Vec<Column>,
     /// For each axis, the function from a number to its cell.
-    kinds: Vec<Option<fn(f64) -> Cell>>,
+    kinds: Vec<Option<CellOf>>,
     figures: BTreeMap<String, Vec<Option<Cell>>>,
 }
 
@@ -127,7 +130,7 @@ fn of_one_kind(mut cells: Vec<Option<Cell>>) -> Vec<Option<Cell>> {
 }
 
 /// The name of an axis's column, and the function from a number to its cell; without one, cells are texts.
-fn axis_column(axis: &Axis) -> (String, Option<fn(f64) -> Cell>) {
+fn axis_column(axis: &Axis) -> (String, Option<CellOf>) {
     let name = format!("axis.{}", axis.key);
     let quantities: Option<Vec<Quantity>> =
         axis.values.iter().map(|value| Quantity::parse(value, axis.form)).collect();
@@ -149,7 +152,7 @@ fn axis_column(axis: &Axis) -> (String, Option<fn(f64) -> Cell>) {
 }
 
 /// The cell of a value of an axis.
-fn axis_cell(axis: &Axis, of: Option<fn(f64) -> Cell>, value: &str) -> Cell {
+fn axis_cell(axis: &Axis, of: Option<CellOf>, value: &str) -> Cell {
     match (of, Quantity::parse(value, axis.form)) {
         (Some(of), Some(quantity)) => of(quantity.number),
         _ => Cell::Text(value.to_owned()),
