@@ -13,13 +13,13 @@ use deepram_core::{Addr, Bytes, Epoch, PageId};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::Pool;
-use crate::buffer::AlignedBuf;
 use crate::error::{PoolError, Result};
-use crate::lock::lock;
 use crate::options::Mapping;
 use crate::region::{Region, WatchError};
-use crate::signals::spawn;
-use crate::uffd::WatchMode;
+use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::lock::lock;
+use deepram_linux::signals::spawn;
+use deepram_linux::uffd::WatchMode;
 
 /// Fewest segments that a view keeps in DRAM.
 const LEAST_SEGMENTS: usize = 64;

@@ -100,7 +100,7 @@ fn the_python_package_passes_its_tests() {
     tests.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python"));
     tests.env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1").env("MPLBACKEND", "Agg");
     let command = binaries.join("deepram");
-    if command.is_file() && deepram_pool::pager::available().is_ok() {
+    if command.is_file() && deepram_pager::available().is_ok() {
         build(&["deepram-preload"]);
         tests.env("DEEPRAM", command);
     }
