@@ -232,12 +232,14 @@ mod tests {
 
     /// Starts another process that becomes a member, is charged 50 frames, and lives until its standard input ends.
     fn other(budget: &SharedBudget) -> Child {
-        let test = "pager::budget_members::tests::joins_for_another_test";
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let test = format!("{module}::joins_for_another_test");
         let path = format!("/proc/{}/fd/{}", std::process::id(), budget.inherit().unwrap());
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "--ignored", "--nocapture", test]).env("DEEPRAM_TEST_BUDGET", path);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        command.args(["--exact", "--ignored", "--nocapture", &test]).env("DEEPRAM_TEST_BUDGET", path);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         while budget.memory.used() != 50 {
+            assert_eq!(child.try_wait().unwrap(), None, "the process has ended early");
             std::thread::yield_now();
         }
         child
