@@ -10,6 +10,7 @@
 //! | `error` | errors of the pool as exceptions of `deepram.errors` |
 //! | `records` | records from arrays, files and workloads |
 //! | `simulation` | runs of simulated systems |
+//! | `sweep` | grids of simulations |
 //! | `characterization` | characterisations of traces |
 //!
 //! Every call that may wait for a device or another thread releases the interpreter's lock.
@@ -20,6 +21,7 @@ mod guard;
 mod pool;
 mod records;
 mod simulation;
+mod sweep;
 
 use pyo3::prelude::*;
 
@@ -36,4 +38,6 @@ mod _native {
     use crate::pool::{NativePool, NativeView, create_pool, is_pool};
     #[pymodule_export]
     use crate::simulation::{simulate, system_settings, systems, workload_help};
+    #[pymodule_export]
+    use crate::sweep::{NativeJournal, NativeSweep};
 }

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._pool import Size, size_in_bytes
+from ._sweep import Sweep, sweep
 from .trace import Columns, Requests, source_of
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Result", "Requests", "frame", "run", "settings", "systems", "workloads"]
+__all__ = ["Result", "Requests", "Sweep", "frame", "run", "settings", "sweep", "systems", "workloads"]
 
 
 class Result(Mapping[str, Any]):

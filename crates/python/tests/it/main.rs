@@ -11,8 +11,8 @@ use std::process::{Command, Output};
 /// What the tests import. The versions are those that the environment was made with.
 const PACKAGES: [&str; 6] = ["numpy", "pytest", "mypy", "pandas", "matplotlib", "cloudpickle"];
 /// Libraries whose tests are skipped without them.
-const LIBRARIES: [&str; 7] =
-    ["pyarrow", "dask[array]", "scikit-learn", "joblib", "polars", "ipython", "torch"];
+const LIBRARIES: [&str; 8] =
+    ["pyarrow", "dask[array]", "distributed", "scikit-learn", "joblib", "polars", "ipython", "torch"];
 
 fn target() -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
