@@ -448,12 +448,15 @@ def test_history_has_times_and_sizes(pool):
     assert entries[0].token < token and entries[0].time is None
     assert entries[-1].token == token and before - 1 <= entries[-1].time.timestamp() <= time.time() + 1
     assert entries[-1].bytes_written >= 8000
-    pool.keep(2)
+    # As many tokens as the pool keeps: none is given up in the background.
     for _ in range(5):
         pool["x"] += 1
         last = pool.sync()
-    pool.drop(pool.history()[0].token)
-    assert pool.history()[-1].token == last
+    pool.drop(token)
+    assert token not in [entry.token for entry in pool.history()] and pool.history()[-1].token == last
+    pool.keep(2)
+    pool["x"] += 1
+    assert pool.history()[-1].token < pool.sync() == pool.history()[-1].token
 
 
 def test_other_threads_run_during_a_sync(pool):
