@@ -86,7 +86,7 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Starts without streams. A window has at most `max_window` pages, and never more than [`MAX_WINDOW`].
+    /// Starts without streams. A window has at most `max_window` pages, and never more than 512.
     #[must_use]
     pub fn new(max_window: usize) -> Self {
         Self { streams: Vec::new(), max_window: max_window.min(MAX_WINDOW) }
