@@ -73,7 +73,7 @@ print(d.execute('select count(*), sum(length(a.v)) from t a join t b on a.k = b.
 ";
 const PYTHON: &str = "import random
 r = random.Random(1)
-all = [(r.random(), i) for i in range(250000)]
+all = [(r.random(), i) for i in range(380000)]
 all.sort()
 groups = {}
 for value, i in all: groups.setdefault(i % 1009, []).append(value)
