@@ -3,7 +3,7 @@
 
 A float32 array is filled, then, each in a process of its own: summed, gathered from at random rows, updated in place at
 1 % of its rows and made durable, and killed within a second update that nobody makes durable. After the kill it is opened
-again, and it is counted what is left: rows of the last durable state, rows of the update that was under way, and others.
+again, and the rows are counted: those of the last durable state, those of the update under way, and all others.
 deepram then returns to the token before the first update.
 
 Each process is in a memory cgroup (v1 or v2) with the DRAM of the array plus what Python takes by itself, so the page
@@ -216,7 +216,7 @@ def step_kill(peer, rows: int) -> dict:
 
 
 def step_reopen(peer, rows: int) -> dict:
-    """Counts what is left after the kill. Opening is part of the time."""
+    """Counts the rows of each state after the kill. Opening is part of the time."""
     updated = np.zeros(rows, bool)
     updated[random_rows(rows, rows // 100, SEED + 1)] = True
     under_way = np.zeros(rows, bool)

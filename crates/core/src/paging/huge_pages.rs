@@ -26,7 +26,7 @@ const FREE_SHARE: usize = 4;
 /// Bit that distinguishes the replacement policy's keys of chunks from those of pages.
 const CHUNK_KEY: u64 = 1 << 63;
 
-/// What leaves memory: the policy has one key for each page, and one for each huge page.
+/// The unit that the replacement policy evicts, and its key there: a page, or a huge page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PolicyKey {
     /// The page at this address.

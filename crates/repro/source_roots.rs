@@ -1,0 +1,1 @@
+../sim/source_roots.rs
