@@ -4,6 +4,17 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
 
+/// A thread of the program, as the models see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Thread {
+    Runs,
+    /// Its fault is in the kernel's queue, or has been taken from there.
+    Faulted {
+        write: bool,
+        taken: bool,
+    },
+}
+
 /// A state of such a model.
 pub(crate) trait Interleaved: Clone + Debug + Eq + Hash {
     /// The rule of the driver that is broken in a run.

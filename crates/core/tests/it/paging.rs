@@ -4,7 +4,7 @@
 
 use deepram_core::paging::{Destination, FaultAction, PageState, Resident, VictimBuffer};
 
-use crate::interleavings::{Interleaved, explore};
+use crate::interleavings::{Interleaved, Thread, explore};
 
 const THREADS: usize = 2;
 const HANDLERS: usize = 2;
@@ -41,16 +41,6 @@ enum Broken {
 enum Access {
     Load,
     Store,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Thread {
-    Runs,
-    /// Its fault is in the kernel's queue, or has been taken from there.
-    Faulted {
-        write: bool,
-        taken: bool,
-    },
 }
 
 /// Where a handler goes on.

@@ -5,7 +5,7 @@
 use deepram_core::paging::SegmentState;
 use deepram_core::paging::segment_state::SegmentFault;
 
-use crate::interleavings::{Interleaved, explore};
+use crate::interleavings::{Interleaved, Thread, explore};
 
 const THREADS: usize = 2;
 const HANDLERS: usize = 2;
@@ -28,16 +28,6 @@ enum Broken {
     ForgetsDroppedFaults,
     /// A segment whose write failed counts as clean.
     ForgetsFailedWrite,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Thread {
-    Runs,
-    /// Its fault is in the kernel's queue, or has been taken from there.
-    Faulted {
-        write: bool,
-        taken: bool,
-    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
