@@ -14,6 +14,7 @@ pub mod dirty;
 pub mod flush;
 pub mod lock;
 pub mod message;
+pub mod ring;
 pub mod signals;
 #[cfg(target_arch = "x86_64")]
 pub mod slow_memory;

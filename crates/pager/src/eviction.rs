@@ -14,7 +14,8 @@ use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks, 
 
 use super::direct_io::MoveArea;
 use super::fatal::discard;
-use super::page_table::{CHUNK_BYTES, PageState, SwapSlot, Trigger};
+use super::page_table::{CHUNK_BYTES, PageState, SwapSlot};
+use super::service::Trigger;
 use super::stats::add;
 use super::write_back::{WriteBack, WriteRun};
 use super::{AddressSpace, Heuristic, Inner, PAGE, contiguous_ranges};

@@ -6,9 +6,10 @@ use deepram_core::paging::readahead::fresh_pages;
 use deepram_core::paging::{Block, FaultAction, PagePrediction, ReadaheadAdmission, Window};
 
 use super::fault_recorder::FaultKind;
-use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot, Trigger};
+use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot};
+use super::service::{BATCH, Trigger, TriggerPage};
 use super::stats::add;
-use super::{AddressSpace, BATCH, Heuristic, Inner, PAGE};
+use super::{AddressSpace, Heuristic, Inner, PAGE};
 use deepram_linux::lock::lock;
 use deepram_linux::uffd::Fault;
 
@@ -28,10 +29,6 @@ pub(super) struct IncomingPage {
     pub(super) writable: bool,
 }
 
-/// The page among those read ahead whose first use is to be seen, and why: the first page of a window (of which this
-/// may be a part), or one neighbour of a missed page ([`deepram_core::paging::fault_around`]).
-pub(super) type TriggerPage = (usize, Trigger);
-
 /// Result of serving a fault.
 #[derive(Debug, Default)]
 pub(super) struct FaultOutcome {
@@ -47,7 +44,7 @@ impl Inner {
     /// Queues a window for reading.
     pub(super) fn queue_window(&self, window: Window) {
         add(&self.counters.readahead_windows, 1);
-        self.readahead_queue.window(window);
+        self.request_window(window);
     }
 
     /// Queues a window for reading, and has the memory behind a long window staged.
@@ -56,8 +53,8 @@ impl Inner {
         self.stage_behind(space, window);
     }
 
-    /// Whether a fault has to wait for a read, as far as can be seen before it is served.
-    pub(super) fn needs_read(&self, space: &AddressSpace, fault: Fault) -> bool {
+    /// Whether the page of a fault is only in the swap file.
+    pub(super) fn is_stored(&self, space: &AddressSpace, fault: Fault) -> bool {
         space.page_table.contains(fault.address)
             && space.page_table.chunk(fault.address).is_some_and(|(chunk, at)| {
                 chunk.staged.is_none() && matches!(chunk[at].state, PageState::Stored(_))
@@ -65,7 +62,7 @@ impl Inner {
     }
 
     /// Serves a fault as far as possible without a read.
-    pub(super) fn begin_fault(&self, space: &AddressSpace, fault: Fault) -> FaultOutcome {
+    pub(super) fn serve_fault(&self, space: &AddressSpace, fault: Fault) -> FaultOutcome {
         let (page, write) = (fault.address / PAGE * PAGE, fault.write);
         let nothing = FaultOutcome::default();
         if !space.page_table.contains(page) {

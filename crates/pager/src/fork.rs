@@ -14,9 +14,9 @@ use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::Leaving;
 
 use super::page_table::{PageState, PageTable};
+use super::service::PinningSuspended;
 use super::shared_memory::{MappingTable, SharedMemory};
 use super::{AddressSpace, Inner, PAGE, Pager, PagerParts, Spans, VictimBuffer, contiguous_ranges};
-use crate::handler_wakeup::{HandlerGroup, PinningSuspended};
 use deepram_linux::descriptors::{OpenGuard, OwnDescriptor};
 use deepram_linux::lock::lock;
 use deepram_linux::uffd::{self, WatchMode};
@@ -49,7 +49,7 @@ impl Pager {
         let [reader, writer] =
             [OwnedFd::from(reader), writer.into()].map(|fd| OwnDescriptor::from(opening.move_high(fd)));
         drop(opening);
-        let without_pinning = self.inner.handler_group.get().map(HandlerGroup::suspend_pinning);
+        let without_pinning = self.inner.handler_group.get().map(|group| group.suspend_pinning());
         let space = self.inner.write();
         self.inner.split_dirty_huge_pages(&space);
         let shared_table = self.inner.shared_memory.lock();

@@ -104,9 +104,9 @@ impl Inner {
             }
             let here;
             (here, rest) = rest.split_at_mut(len * PAGE);
-            self.counters.read_begins();
+            self.counters.histograms.read_begins();
             let read = space.swap_file.read(*slot, here);
-            self.counters.read_ends();
+            self.counters.histograms.read_ends();
             add(&self.counters.reads, 1);
             add(&self.counters.bytes_read, here.len() as u64);
             read.inspect_err(|_| add(&self.counters.io_errors, 1))?;

@@ -34,27 +34,25 @@ mod budget_members;
 mod budget_memory;
 mod budget_wakeups;
 mod direct_io;
-pub mod event_loop;
 mod eviction;
 mod fatal;
 mod fault;
 mod fault_recorder;
 mod fork;
-mod handler;
-pub mod handler_wakeup;
 mod heuristics;
 mod huge_page_move;
 mod huge_page_staging;
 mod huge_pages;
 mod page_table;
 mod proc_files;
-mod read_requests;
 mod readahead_queue;
 mod remap;
+pub mod service;
 mod shared_memory;
 mod spans;
 mod stats;
 mod stop_managing;
+mod swap_backing;
 mod swap_file;
 mod unpaged_memory;
 mod victim_buffer;
@@ -66,6 +64,7 @@ mod tests;
 mod tests_huge_pages;
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
@@ -81,23 +80,25 @@ use self::budget::Frames;
 use self::eviction::EVICTORS;
 use self::fatal::{AbortOnPanic, discard, fatal};
 use self::fault_recorder::Recorder;
-use self::handler::{Handler, Handlers, signal_started};
 use self::huge_page_staging::Stages;
 use self::huge_pages::HugePageAdvice;
 use self::page_table::{PageState, PageTable};
 use self::proc_files::ProcFiles;
-use self::read_requests::ReadRequests;
-use self::readahead_queue::ReadaheadQueue;
+use self::readahead_queue::ReadRequest;
+use self::service::{
+    BATCH, GroupHandle, Handler, HandlerGroup, HandlerPlan, Handlers, ReadPlan, ReadRequests,
+};
 use self::shared_memory::SharedMemory;
 use self::stats::Counters;
 use self::swap_file::SwapFile;
 use self::victim_buffer::VictimBuffer;
 use self::write_back::WriteBack;
 
-use crate::handler_wakeup::HandlerGroup;
 use deepram_linux::lock::lock;
+use deepram_linux::message::ShownError;
 use deepram_linux::signals::spawn;
 use deepram_linux::uffd::{self, Uffd, WatchMode, resident_pages};
+use deepram_linux::work_queue::WorkQueue;
 
 pub use deepram_core::paging::PagerPolicy;
 
@@ -112,9 +113,6 @@ pub use stats::{PagerStats, add};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-
-/// Largest number of pages in one readahead request, and in one fault on fresh memory.
-const BATCH: usize = 64;
 
 /// Stack of a pager thread in bytes.
 const STACK: usize = 256 << 10;
@@ -218,7 +216,7 @@ struct Inner {
     streams: Mutex<Streams>,
     fault_around: Mutex<FaultAround>,
     shared_memory: SharedMemory,
-    readahead_queue: ReadaheadQueue,
+    readahead_queue: WorkQueue<ReadRequest>,
     frames: Frames,
     /// The budget in bytes.
     dram: AtomicUsize,
@@ -232,7 +230,7 @@ struct Inner {
     /// Number of huge pages that are being evicted.
     evicting_chunks: AtomicUsize,
     /// Chooses which handlers a fault wakes; set when the handlers start.
-    handler_group: OnceLock<HandlerGroup>,
+    handler_group: OnceLock<Arc<HandlerGroup>>,
     /// Whether stager threads have been started.
     stagers: AtomicBool,
     /// Number of threads that wait for the address-space lock exclusively.
@@ -364,7 +362,7 @@ impl Pager {
     /// Calls `f` while every thread has its own affinity mask. With [`PagerOptions::pin_lone_thread`], the program must
     /// start threads and processes, and read or set affinity, through this function.
     pub fn without_pinning<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _pinning = self.inner.handler_group.get().map(HandlerGroup::suspend_pinning);
+        let _pinning = self.inner.handler_group.get().map(|group| group.suspend_pinning());
         f()
     }
 
@@ -470,7 +468,7 @@ impl Pager {
     /// reads in flight at once, one for each page.
     pub fn will_need_pages(&self, addresses: &[usize]) {
         let pages: Vec<usize> = addresses.iter().map(|address| address / PAGE * PAGE).collect();
-        self.inner.readahead_queue.pages(&pages);
+        self.inner.request_pages(&pages);
     }
 
     /// Sets whether the managed parts of the range become huge pages from their first touch on (`MADV_HUGEPAGE`), or
@@ -546,7 +544,7 @@ impl Drop for Pager {
     fn drop(&mut self) {
         self.inner.stop();
         if let Some(threads) = lock(&self.threads).take() {
-            threads.handlers.join();
+            drop(threads.handlers);
             for thread in threads.evictors.into_iter().flatten() {
                 // The runtime has reported a panic of the thread already.
                 let _ = thread.join();
@@ -577,7 +575,7 @@ impl Inner {
             streams: Mutex::default(),
             fault_around: Mutex::default(),
             shared_memory,
-            readahead_queue: ReadaheadQueue::new()?,
+            readahead_queue: WorkQueue::new()?,
             frames,
             dram: AtomicUsize::new(dram),
             evictor: Mutex::default(),
@@ -609,29 +607,52 @@ impl Inner {
     /// thread, and may use managed memory for them (the tables of the locale).
     fn start(self: &Arc<Self>) -> io::Result<Threads> {
         let (begun, all) = mpsc::channel();
-        let handlers = Handlers::start(self, &begun)?;
+        let handlers = self.start_handlers(&begun)?;
         let mut evictors = Vec::with_capacity(EVICTORS);
         for n in 0..EVICTORS {
             let (inner, begun) = (Arc::clone(self), begun.clone());
             evictors.push(self.spawn(format!("deepram-evict-{n}"), move || {
                 let mut write_back = WriteBack::new(inner.options.io_uring);
                 lock(&inner.descriptors).extend(write_back.raw_fd());
-                signal_started(&begun);
+                // The receiver is gone if other threads could not be started.
+                let _ = begun.send(());
                 drop(begun);
                 inner.run_evictor(n == 0, &mut write_back);
             })?);
         }
         drop(begun);
         let mut left = handlers.count() + evictors.len();
-        let mut handler = Handler::new(self, ReadRequests::new(false, 1), self.group_handle(0));
+        let Some(group) = self.handler_group.get() else { unreachable!("the handlers have been started") };
+        let requests = ReadRequests::new(None, ReadPlan::new(0, PAGE, false));
+        let mut handler = Handler::new(&**self, requests, GroupHandle::new(group, 0));
         while left > 0 {
             match all.recv_timeout(Duration::from_micros(100)) {
                 Ok(()) => left -= 1,
-                Err(mpsc::RecvTimeoutError::Timeout) => while handler.step() {},
+                Err(mpsc::RecvTimeoutError::Timeout) => while handler.step(false) {},
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
         Ok(Threads { handlers, evictors })
+    }
+
+    /// Starts the handlers of the fault service. Each sends to `begun` when it has begun.
+    fn start_handlers(self: &Arc<Self>, begun: &mpsc::Sender<()>) -> io::Result<Handlers> {
+        let ring = |depth| deepram_linux::ring::create(depth, true).filter(|_| self.options.io_uring);
+        let plan = HandlerPlan::new(self.options.handlers, self.dram.load(Ordering::Relaxed), PAGE, ring);
+        self.buffers.store(plan.buffer_bytes(), Ordering::Relaxed);
+        let on_failure =
+            Box::new(|call, error: &_| fatal(format_args!("{call} failed ({})", ShownError(error))));
+        let handlers = {
+            let space = self.read();
+            let (requests, uffd) = (self.readahead_queue.ready(), space.uffd.as_fd());
+            plan.prepare(requests, uffd, self.options.pin_lone_thread, on_failure)?
+        };
+        lock(&self.descriptors).extend(handlers.descriptors());
+        // The group is set once for each pager.
+        let _ = self.handler_group.set(handlers.group());
+        let begun = begun.clone();
+        // The receiver is gone if other threads could not be started.
+        handlers.start(self, |name, body| self.spawn(name, body), move |_| begun.send(()).unwrap_or(()))
     }
 
     /// Starts a thread of the pager; returns `None` where the options start it, and it cannot be joined.
@@ -653,7 +674,7 @@ impl Inner {
     /// Descriptors that the pager's threads use.
     fn thread_descriptors(&self, space: &AddressSpace) -> Vec<i32> {
         let mut all: Vec<i32> = space.uffd.descriptors().collect();
-        all.extend(self.readahead_queue.descriptors());
+        all.push(self.readahead_queue.ready().as_raw_fd());
         all.extend(self.proc_files.descriptors());
         all.extend(lock(&self.descriptors).iter());
         all
@@ -662,7 +683,6 @@ impl Inner {
     fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.wake_evictors();
-        self.readahead_queue.stop();
         self.stages.stop();
     }
 

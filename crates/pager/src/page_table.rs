@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use deepram_core::paging::{self, Heat, PagePrediction, huge_pages};
 
 use super::PAGE;
+use super::service::Trigger;
 use super::spans::Spans;
 use deepram_linux::lock::lock;
 
@@ -49,15 +50,6 @@ pub(super) struct PageInfo {
     pub(super) read_ahead: bool,
     /// The page was read ahead of use, and waits in the victim buffer for its first use to be seen.
     pub(super) trigger: Option<Trigger>,
-}
-
-/// Why the first use of a page is to be seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trigger {
-    /// It opens the next readahead window.
-    Window,
-    /// It shows whether the neighbours of missed pages are used (`deepram_core::paging::fault_around`).
-    Probe,
 }
 
 /// The 512 pages of an aligned 2 MiB range, whose states share one lock.

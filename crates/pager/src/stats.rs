@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::service::latency_buckets;
+use super::service::{DEPTHS, Histograms, LATENCIES};
 use super::{AddressSpace, Inner, PAGE};
 
 /// Adds `n` to a counter.
@@ -10,12 +12,6 @@ pub fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }
 
-/// Buckets of the latency histogram for each doubling of the latency.
-const STEPS: u32 = 4;
-/// Buckets of the latency histogram, from 1 us to over an hour.
-const LATENCIES: usize = 32 * STEPS as usize;
-/// Buckets of the queue depth histogram: depths 1 to 63, and one bucket for every depth above.
-const DEPTHS: usize = 64;
 /// Names and labels of the gauges: values of a process that lose their meaning when the process ends.
 pub(super) const GAUGES: [(&str, &str); 5] = [
     ("paged_bytes", "Paged memory, bytes"),
@@ -34,34 +30,16 @@ pub(super) type Row = [u64; ROW_LEN];
 macro_rules! counters {
     ($($(#[doc = $doc:expr])+ $name:ident,)+) => {
         /// Running totals of one pager.
-        #[derive(Debug)]
+        #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: AtomicU64,)+
-            fault_ns: AtomicU64,
-            latencies: [AtomicU64; LATENCIES],
-            depth_sum: AtomicU64,
-            depths: [AtomicU64; DEPTHS],
-            /// Reads from the swap file that are in flight now.
-            reads_in_flight: AtomicU64,
+            pub(super) histograms: Histograms,
         }
 
         const COUNTERS: usize = [$(stringify!($name)),+].len();
 
         /// Identifies the layout of a row. Processes whose fingerprints differ cannot read the rows of each other.
         pub(super) const FINGERPRINT: u64 = fingerprint(concat!($(stringify!($name), " "),+));
-
-        impl Default for Counters {
-            fn default() -> Self {
-                Self {
-                    $($name: AtomicU64::new(0),)+
-                    fault_ns: AtomicU64::new(0),
-                    latencies: [const { AtomicU64::new(0) }; LATENCIES],
-                    depth_sum: AtomicU64::new(0),
-                    depths: [const { AtomicU64::new(0) }; DEPTHS],
-                    reads_in_flight: AtomicU64::new(0),
-                }
-            }
-        }
 
         /// A reading of a pager's counters, or of several pagers' together.
         #[derive(Debug, Clone, Default, PartialEq)]
@@ -92,13 +70,8 @@ macro_rules! counters {
 
         impl Counters {
             fn totals(&self) -> impl Iterator<Item = u64> {
-                [$(&self.$name),+]
-                    .into_iter()
-                    .chain([&self.fault_ns])
-                    .chain(&self.latencies)
-                    .chain([&self.depth_sum])
-                    .chain(&self.depths)
-                    .map(|total| total.load(Relaxed))
+                let counts = [$(&self.$name),+].into_iter().map(|total| total.load(Relaxed));
+                counts.chain(self.histograms.totals())
             }
         }
 
@@ -112,7 +85,6 @@ macro_rules! counters {
                 let [paged_bytes, dram_bytes, unpaged_bytes, budget_bytes, swap_file_bytes] =
                     *row.last_chunk().expect("a row ends with the gauges");
                 let counted = |(n, count): (usize, &u64)| (*count > 0).then_some((n, *count));
-                let latencies = latencies.iter().enumerate().filter_map(counted);
                 let depths = depths.iter().enumerate().filter_map(counted);
                 Self {
                     $($name,)+
@@ -121,7 +93,7 @@ macro_rules! counters {
                     unpaged_bytes,
                     budget_bytes,
                     swap_file_bytes,
-                    fault_latency: latencies.map(|(bucket, count)| (upper_end(bucket), count)).collect(),
+                    fault_latency: latency_buckets(latencies),
                     fault_time: Duration::from_nanos(fault_ns),
                     queue_depth: depths.map(|(n, count)| (n as u64 + 1, count)).collect(),
                     queue_depth_sum,
@@ -208,44 +180,6 @@ const fn fingerprint(names: &str) -> u64 {
     hash
 }
 
-impl Counters {
-    /// Adds the latency of one fault to the histogram.
-    pub(super) fn count_latency(&self, time: Duration) {
-        add(&self.fault_ns, time.as_nanos() as u64);
-        add(&self.latencies[bucket(time)], 1);
-    }
-
-    /// Records the queue depth at the submission of a swap file read by this process.
-    pub(super) fn read_begins(&self) {
-        let depth = self.reads_in_flight.fetch_add(1, Relaxed) + 1;
-        add(&self.depth_sum, depth);
-        add(&self.depths[(depth as usize).min(DEPTHS) - 1], 1);
-    }
-
-    /// Records the completion of such a read.
-    pub(super) fn read_ends(&self) {
-        self.reads_in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
-/// The histogram bucket of a latency: its distance from 1 us in quarters of a doubling. The function avoids `log2`, for which
-/// each process would load the mathematics library.
-fn bucket(time: Duration) -> usize {
-    const QUARTERS: [f64; STEPS as usize - 1] =
-        [1.189_207_115_002_721, std::f64::consts::SQRT_2, 1.681_792_830_507_429];
-    let us = (time.as_nanos() as f64 / 1e3).max(1.0);
-    let doublings = us.to_bits() >> (f64::MANTISSA_DIGITS - 1);
-    let fraction = us / f64::from_bits(doublings << (f64::MANTISSA_DIGITS - 1));
-    let quarters = QUARTERS.iter().filter(|quarter| fraction >= **quarter).count();
-    let doublings = doublings as usize - (f64::MAX_EXP as usize - 1);
-    (doublings * STEPS as usize + quarters).min(LATENCIES - 1)
-}
-
-/// The upper end of a bucket of the latency histogram.
-fn upper_end(bucket: usize) -> Duration {
-    Duration::from_secs_f64((((bucket + 1) as f64) / f64::from(STEPS)).exp2() / 1e6)
-}
-
 impl PagerStats {
     /// A quantile of the fault latency: `share` of the faults took no longer than this. `None` without faults.
     #[must_use]
@@ -301,39 +235,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_lies_in_its_bucket() {
-        for us in [1u64, 2, 3, 7, 50, 51, 999, 123_456] {
-            let time = Duration::from_micros(us);
-            let n = bucket(time);
-            assert!(time <= upper_end(n), "{us}");
-            assert!(n == 0 || time >= upper_end(n - 1), "{us}");
-        }
-        for n in 0..LATENCIES - 1 {
-            let end = upper_end(n);
-            assert_eq!(bucket(end - Duration::from_nanos(1)), n);
-            assert_eq!(bucket(end + Duration::from_nanos(1)), n + 1);
-        }
-        assert_eq!((bucket(Duration::ZERO), bucket(Duration::MAX)), (0, LATENCIES - 1));
-        let stats = PagerStats {
-            fault_latency: vec![(Duration::from_micros(10), 90), (Duration::from_micros(100), 10)],
-            ..PagerStats::default()
-        };
-        assert_eq!(stats.latency_at(0.5), Some(Duration::from_micros(10)));
-        assert_eq!(stats.latency_at(0.99), Some(Duration::from_micros(100)));
-        assert_eq!(PagerStats::default().latency_at(0.5), None);
-    }
-
-    #[test]
     fn a_row_holds_every_count() {
         let counters = Counters::default();
         add(&counters.faults_fresh, 3);
         add(&counters.io_errors, 5);
         for us in [10, 10, 700] {
-            counters.count_latency(Duration::from_micros(us));
+            counters.histograms.fault_served(Duration::from_micros(us));
         }
-        (0..3).for_each(|_| counters.read_begins());
-        counters.read_ends();
-        (0..98).for_each(|_| counters.read_begins());
+        (0..3).for_each(|_| counters.histograms.read_begins());
+        counters.histograms.read_ends();
+        (0..98).for_each(|_| counters.histograms.read_begins());
         let mut row = [0; ROW_LEN];
         let all = counters.totals().chain([1, 2, 3, 4, 5]);
         assert_eq!(row.iter_mut().zip(all).map(|(cell, number)| *cell = number).count(), ROW_LEN);

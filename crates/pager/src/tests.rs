@@ -156,8 +156,8 @@ fn random_use_agrees_with_a_shadow_copy() {
 #[test]
 fn a_thread_that_faults_alone_is_pinned_and_released() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
-    let allowed = crate::event_loop::processors();
-    if allowed.len() == 1 || allowed.len() > crate::event_loop::MAX_PINNED_HANDLERS {
+    let allowed = crate::service::processors();
+    if allowed.len() == 1 || allowed.len() > crate::service::MAX_PINNED_HANDLERS {
         eprintln!("skipped: no thread is pinned on {} processors", allowed.len());
         return;
     }
@@ -167,23 +167,23 @@ fn a_thread_that_faults_alone_is_pinned_and_released() {
     for _ in 0..10 * pages {
         let page = random.random_range(0..pages);
         assert_eq!(memory.get(page * 512), page as u64);
-        let now = crate::event_loop::processors();
+        let now = crate::service::processors();
         assert!(now == allowed || now.len() == 1, "{now:?} of {allowed:?}");
         pinned += usize::from(now.len() == 1);
     }
     assert!(pinned > pages, "pinned {pinned} times");
     let (mine, theirs) = pager.without_pinning(|| {
-        let theirs = std::thread::spawn(crate::event_loop::processors).join().unwrap();
-        (crate::event_loop::processors(), theirs)
+        let theirs = std::thread::spawn(crate::service::processors).join().unwrap();
+        (crate::service::processors(), theirs)
     });
     assert_eq!((&mine, &theirs), (&allowed, &allowed));
     // Where the program pins the thread, it runs and is served.
     for home in allowed.iter().rev() {
-        crate::event_loop::pin_to_cpu(*home);
+        crate::service::pin_to_cpu(*home);
         for _ in 0..pages {
             let page = random.random_range(0..pages);
             assert_eq!(memory.get(page * 512), page as u64);
-            assert_eq!(crate::event_loop::processors(), [*home]);
+            assert_eq!(crate::service::processors(), [*home]);
         }
     }
     unmap(&pager, &memory);

@@ -10,17 +10,10 @@ use crate::region::{Region, WatchError};
 pub(crate) struct ReadBuffer {
     memory: Arc<Region>,
     offset: usize,
-    /// Bytes in use; the buffer may be longer.
     len: usize,
 }
 
 impl ReadBuffer {
-    /// Limits the buffer to its first `len` bytes until it is given back.
-    pub(crate) fn shorten(&mut self, len: usize) {
-        debug_assert!(len <= self.len, "{len} bytes of {}", self.len);
-        self.len = len.min(self.len);
-    }
-
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the range lies in the mapping, which `memory` keeps alive and which reads as zeros where nothing was
         // stored. Only this buffer refers to the range (`BufferPool` hands out each range once, and a buffer is not
@@ -85,11 +78,6 @@ impl BufferPool {
         self.backed
     }
 
-    /// Number of buffers that can be taken without giving any back.
-    pub(crate) fn free(&self) -> usize {
-        self.spare.len() + self.capacity.saturating_sub(self.backed)
-    }
-
     /// Whether [`BufferPool::grow`] may back another buffer.
     pub(crate) fn may_grow(&self) -> bool {
         self.backed < self.capacity
@@ -115,15 +103,13 @@ impl BufferPool {
     }
 
     /// Takes back a buffer and keeps its memory.
-    pub(crate) fn give_back(&mut self, mut buffer: ReadBuffer) {
-        buffer.len = self.buffer_bytes;
+    pub(crate) fn give_back(&mut self, buffer: ReadBuffer) {
         self.spare.push(buffer);
     }
 
     /// Returns the memory of a buffer to the kernel. Returns `false` if the kernel refuses; the buffer then stays in
     /// the pool with its memory.
-    pub(crate) fn release_memory(&mut self, mut buffer: ReadBuffer) -> bool {
-        buffer.len = self.buffer_bytes;
+    pub(crate) fn release_memory(&mut self, buffer: ReadBuffer) -> bool {
         if self.memory.discard(&[(buffer.offset, buffer.len)]).is_err() {
             self.spare.push(buffer);
             return false;

@@ -134,13 +134,15 @@ impl Region {
         self.base.addr() + offset
     }
 
-    /// Returns the next waiting page fault, if any, with its offset in the region in bytes.
-    pub(crate) fn next_fault(&self) -> io::Result<Option<(usize, Fault)>> {
+    /// Returns the next waiting page fault of the region, if any.
+    pub(crate) fn next_fault(&self) -> io::Result<Option<Fault>> {
         let Some(watch) = &self.watch else { return Ok(None) };
-        let fault = watch.next_fault()?;
-        Ok(fault
-            .map(|fault| (fault.address.wrapping_sub(self.base.addr()), fault))
-            .filter(|f| f.0 < self.len))
+        Ok(watch.next_fault()?.filter(|fault| self.offset_of(fault.address) < self.len))
+    }
+
+    /// Returns the offset of an address in the region, in bytes.
+    pub(crate) fn offset_of(&self, address: usize) -> usize {
+        address.wrapping_sub(self.base.addr())
     }
 
     /// Makes an absent range resident with `bytes`, write-protected if `protect`, and wakes the threads that wait for

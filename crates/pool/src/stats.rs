@@ -3,12 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use deepram_pager::add;
+use deepram_pager::service::Histograms;
 
 macro_rules! counters {
     ($($(#[doc = $doc:expr])+ $name:ident,)+) => {
         /// Running totals since the pool was opened.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)+ }
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)+
+            /// Fault latencies and queue depths of the handlers.
+            pub(crate) histograms: Histograms,
+        }
 
         /// A snapshot of a pool's counters. Counts are totals since the pool was opened.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! Page faults on the mapped memory. A handler serves a fault as far as possible without waiting
-//! ([`Cache::begin_fault`]). A fault that must wait (for a frame, for room on flash, or for a sync to copy a frozen
+//! ([`Cache::begin_fill_for_fault`]). A fault that must wait (for a frame, for room on flash, or for a sync to copy a frozen
 //! segment) becomes a deferred fault, which a separate thread serves, so that no read in flight waits behind it.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::stats::add;
 use deepram_linux::lock::lock;
 
 /// Progress of a page fault.
-pub(super) enum FaultProgress {
+pub(super) enum FillProgress {
     /// The faulting thread runs again, or another thread will wake it.
     Served,
     /// The segment is being filled and must be read. The value is the cache's generation at that moment.
@@ -83,39 +83,39 @@ impl Cache {
     }
 
     /// Serves a fault as far as possible without waiting, and returns the readahead window that it starts.
-    pub(super) fn begin_fault(
+    pub(super) fn begin_fill_for_fault(
         &self,
         index: Index,
         permit: Permit,
-    ) -> Result<(FaultProgress, Option<Window>), PoolError> {
+    ) -> Result<(FillProgress, Option<Window>), PoolError> {
         let access = permit.access;
         if !self.permits_access(index, access)? {
-            return Ok((FaultProgress::Served, None));
+            return Ok((FillProgress::Served, None));
         }
         let mut state = self.lock();
         self.revalidate(&state, index, permit)?;
         let fault = state.segments[index as usize].fault();
         // If the pool is ending, closing the mapping wakes the thread, which then gets its signal.
         if state.stopping || fault == SegmentFault::Dropped {
-            return Ok((FaultProgress::Served, None));
+            return Ok((FillProgress::Served, None));
         }
         if fault == SegmentFault::Fill {
             match self.begin_fill(&mut state, index, access) {
                 Ok(true) => {}
-                Ok(false) | Err(PoolError::NoSpace { .. }) => return Ok((FaultProgress::Deferred, None)),
+                Ok(false) | Err(PoolError::NoSpace { .. }) => return Ok((FillProgress::Deferred, None)),
                 Err(error) => return Err(error),
             }
             add(&self.counters.faults_missing, 1);
             let window = self.track_miss(&mut state, index);
             let there = self.fill_from_buffer(&mut state, index, access)?;
             return Ok((
-                if there { FaultProgress::Served } else { FaultProgress::Read(state.generation) },
+                if there { FillProgress::Served } else { FillProgress::Read(state.generation) },
                 window,
             ));
         }
         let begun = match self.resolve_resident(&mut state, index, access) {
-            Ok(true) => FaultProgress::Served,
-            Ok(false) | Err(PoolError::NoSpace { .. }) => FaultProgress::Deferred,
+            Ok(true) => FillProgress::Served,
+            Ok(false) | Err(PoolError::NoSpace { .. }) => FillProgress::Deferred,
             Err(error) => return Err(error),
         };
         Ok((begun, None))
@@ -198,7 +198,7 @@ impl Cache {
         loop {
             let mut state = self.lock();
             self.revalidate(&state, index, permit)?;
-            // As in `begin_fault`.
+            // As in `begin_fill_for_fault`.
             let fault = state.segments[index as usize].fault();
             if state.stopping || fault == SegmentFault::Dropped {
                 return Ok(());

@@ -28,20 +28,20 @@
 //! 7. A handler with reads in flight waits for nothing but their completion: a fault that has to wait is deferred
 //!    (`fault.rs`).
 //!
-//! Page faults are in `fault.rs`, the handler threads in `handler.rs` and `threads.rs`, filling in `fill.rs`,
+//! Page faults are in `fault.rs`, what the fault service drives in `backing.rs`, its threads in `threads.rs`, filling in `fill.rs`,
 //! readahead and hints in `readahead.rs` and `hints.rs`, frames and eviction in `eviction.rs`, write-back and cuts in
 //! `flush.rs`.
 //!
 //! Lock order: the log of a store, then this cache, then the tables of a store.
 
 mod allowance;
+mod backing;
 mod device_buffer;
 mod eviction;
 mod fail_stop;
 mod fault;
 mod fill;
 mod flush;
-mod handler;
 mod hints;
 mod permissions;
 mod readahead;

@@ -8,38 +8,32 @@ use std::io;
 
 use deepram_core::PageId;
 use deepram_core::paging::Window;
+use deepram_pager::service::{BATCH, TriggerPage};
 
 use super::{AccessKind, Cache, CacheState, Index};
 use crate::stats::add;
 use crate::store::{Fetched, SlotLocation};
 
-/// Segments in one readahead job.
-const BATCH: usize = 64;
 /// Segments installed under one hold of the lock.
 const SEGMENTS_PER_LOCK: usize = 16;
 
 /// A unit of readahead work: at most [`BATCH`] segments to be read.
-pub(super) struct ReadaheadJob {
-    segments: Vec<Index>,
+pub(crate) struct ReadaheadJob {
+    pub(super) segments: Vec<Index>,
     /// The readahead window of the segments, if they belong to one.
-    window: Option<Window>,
+    pub(super) window: Option<Window>,
 }
 
-/// Segments being filled from neighbouring slots, with one read.
-pub(super) struct ReadaheadRun {
-    pub(super) segments: Vec<ReadaheadSegment>,
-    /// The cache's generation when the fill began.
-    generation: u64,
-    window: Option<Window>,
-}
-
+/// A segment that is being read into the cache.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ReadaheadSegment {
+pub(crate) struct IncomingSegment {
     pub(super) index: Index,
     /// Slot on the device that holds the segment.
     pub(super) slot: u64,
     /// CRC of the segment's bytes.
-    crc: u32,
+    pub(super) crc: u32,
+    /// The cache's generation when the slot was looked up.
+    pub(super) generation: u64,
 }
 
 impl Cache {
@@ -80,10 +74,8 @@ impl Cache {
         self.region.len() / self.segment_bytes
     }
 
-    /// Begins to fill the absent segments of a job, as far as frames are free. Returns the reads to make, in runs of
-    /// at most `most` neighbouring segments.
-    pub(super) fn begin_readahead(&self, job: ReadaheadJob, most: usize) -> Vec<ReadaheadRun> {
-        let ReadaheadJob { mut segments, window } = job;
+    /// Begins to fill the absent ones of these segments, as far as frames are free. Returns those to read, sorted.
+    pub(super) fn begin_readahead(&self, mut segments: Vec<Index>) -> Vec<IncomingSegment> {
         // Skip pages that are not allocated or not readable: the access of a program will report that.
         let mut page: Option<((u32, PageId), bool)> = None;
         segments.retain(|&index| {
@@ -116,7 +108,9 @@ impl Cache {
         for index in segments {
             let (store, page, segment) = self.store_of(index);
             match store.locate_slot(page, segment) {
-                Ok(SlotLocation::Slot { slot, crc }) => found.push(ReadaheadSegment { index, slot, crc }),
+                Ok(SlotLocation::Slot { slot, crc }) => {
+                    found.push(IncomingSegment { index, slot, crc, generation });
+                }
                 // A segment that was never written needs no read. An error shows when a program accesses the segment.
                 Ok(SlotLocation::Unwritten) | Err(_) => nothing.push(index),
             }
@@ -124,11 +118,7 @@ impl Cache {
         self.cancel_fills(&nothing);
         add(&self.counters.readahead_segments, found.len() as u64);
         found.sort_unstable_by_key(|found| found.index);
-        let adjacent = |a: &ReadaheadSegment, b: &ReadaheadSegment| {
-            a.slot + 1 == b.slot && a.index / self.stride == b.index / self.stride
-        };
-        let runs = found.chunk_by(adjacent).flat_map(|run| run.chunks(most));
-        runs.map(|run| ReadaheadRun { segments: run.to_vec(), generation, window }).collect()
+        found
     }
 
     /// Cancels the fill of these segments: they stay absent.
@@ -145,12 +135,18 @@ impl Cache {
     }
 
     /// Ends the read of a run: installs the segments that passed their checksum, neighbours together.
-    pub(super) fn finish_readahead(&self, run: &ReadaheadRun, read: io::Result<()>, bytes: &mut [u8]) {
-        let mut whole = Vec::with_capacity(run.segments.len());
+    pub(super) fn finish_readahead(
+        &self,
+        run: &[IncomingSegment],
+        trigger: Option<TriggerPage>,
+        read: io::Result<()>,
+        bytes: &mut [u8],
+    ) {
+        let mut whole = Vec::with_capacity(run.len());
         let mut nothing = Vec::new();
         if read.is_ok() {
             let each = bytes.chunks_exact_mut(self.segment_bytes);
-            for ((n, found), bytes) in run.segments.iter().enumerate().zip(each) {
+            for ((n, found), bytes) in run.iter().enumerate().zip(each) {
                 let (store, page, segment) = self.store_of(found.index);
                 match store.verify_read(page, segment, found.crc, Ok(()), bytes) {
                     Ok(Fetched::Data) => whole.push((found.index, n)),
@@ -159,9 +155,9 @@ impl Cache {
                 }
             }
         } else {
-            nothing.extend(run.segments.iter().map(|found| found.index));
+            nothing.extend(run.iter().map(|found| found.index));
         }
-        let trigger = run.window.map(|window| window.first);
+        let trigger = trigger.map(|(at, _)| at);
         let at = |index: Index| self.offset(index);
         let together = |a: &(Index, usize), b: &(Index, usize)| {
             a.0 + 1 == b.0 && a.1 + 1 == b.1 && Some(at(a.0)) != trigger && Some(at(b.0)) != trigger
@@ -170,7 +166,7 @@ impl Cache {
             let (first, n) = part[0];
             let bytes = &bytes[n * self.segment_bytes..][..part.len() * self.segment_bytes];
             let mut state = self.lock();
-            if state.generation != run.generation {
+            if state.generation != run[0].generation {
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
             } else if Some(at(first)) == trigger && state.streams.is_trigger(at(first)) {

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use super::Device;
@@ -51,11 +50,6 @@ impl ReadQueue {
         Self { ring, in_flight, free, pushed: 0, ended: VecDeque::new() }
     }
 
-    /// Returns a descriptor that is readable when a read has completed; `None` if the queue reads one at a time.
-    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.ring.as_ref().map(|ring| ring.as_fd())
-    }
-
     /// Returns a free request number for [`ReadQueue::start`], if there is one; [`ReadQueue::release_request`] or the
     /// completion of the read frees it.
     pub(crate) fn request(&mut self) -> Option<usize> {
@@ -72,7 +66,7 @@ impl ReadQueue {
         self.free.len() == self.in_flight.len()
     }
 
-    /// Starts to fill a buffer from a device. [`ReadQueue::next`] or [`ReadQueue::poll`] submits the read.
+    /// Starts to fill a buffer from a device. [`ReadQueue::next`] submits the read.
     pub(crate) fn start(
         &mut self,
         request: usize,
@@ -113,26 +107,6 @@ impl ReadQueue {
             }
             self.collect();
         }
-    }
-
-    /// Submits the started reads.
-    pub(crate) fn submit(&mut self) {
-        if let Some(ring) = self.ring.as_mut().filter(|_| self.pushed > 0) {
-            // As in `next`; the rest is submitted by the next call.
-            self.pushed = self.pushed.saturating_sub(ring.submit(0).unwrap_or(0));
-        }
-    }
-
-    /// Returns the next completed read without waiting.
-    pub(crate) fn poll(&mut self) -> Option<CompletedRead> {
-        self.submit();
-        if let Some(ring) = self.ring.as_mut() {
-            self.pushed = self.pushed.saturating_sub(ring.take_in());
-            self.collect();
-        }
-        let ended = self.ended.pop_front()?;
-        self.free.push(ended.request);
-        Some(ended)
     }
 
     /// Collects the completions of the ring.

@@ -22,7 +22,7 @@ use crate::region::WatchError;
 use deepram_linux::lock::lock;
 use deepram_linux::signals::spawn;
 use deepram_linux::uffd::{Refusal, Uffd, WatchMode};
-use deepram_pager::event_loop::processors;
+use deepram_pager::service::processors;
 
 /// How long the handler looks for the next fault before it sleeps. A thread that stores to clean pages faults again soon,
 /// and waking the processor of a sleeping handler takes longer than serving the fault.

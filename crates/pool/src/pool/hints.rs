@@ -7,7 +7,7 @@ use crate::cache::{AccessKind, Handlers, Permit};
 use crate::error::Result;
 use deepram_linux::buffer::AlignedBuf;
 use deepram_linux::lock::lock;
-use deepram_pager::handler_wakeup::HandlerGroup;
+use deepram_pager::service::HandlerGroup;
 
 impl Pool {
     /// Returns the controller and the segments of an allocated range of `len` bytes at `addr`.

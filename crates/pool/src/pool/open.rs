@@ -197,7 +197,7 @@ impl Pool {
             operation: "starting the pool's threads",
             source,
         };
-        let handlers = Handlers::start(&cache, &plan).map_err(spawn_error)?;
+        let handlers = Handlers::start(&cache, plan).map_err(spawn_error)?;
         let background_thread = |name: &str, body: fn(&Cache)| {
             let cache = Arc::clone(&cache);
             spawn(name, None, move || {

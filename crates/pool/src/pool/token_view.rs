@@ -164,8 +164,8 @@ impl Shared {
             if polled.is_ok() && waiting[1].revents().contains(PollFlags::IN) {
                 return;
             }
-            while let Ok(Some((offset, _))) = self.region.next_fault() {
-                let first = offset / self.segment_bytes;
+            while let Ok(Some(fault)) = self.region.next_fault() {
+                let first = self.region.offset_of(fault.address) / self.segment_bytes;
                 // A fault that follows the one before reads to the end of its page.
                 let end = if first == next { self.page_end(first) } else { first + 1 };
                 for number in first..end {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
 
-use crate::event_loop;
+use super::event_loop;
 use deepram_linux::descriptors::OpenGuard;
 use deepram_linux::lock::lock;
 

@@ -1,5 +1,5 @@
-//! The event loop of the fault handler threads of the pager and of the pool: processor affinity, the descriptors on
-//! which a handler sleeps, and how long it polls for completions before it sleeps (docs/adr/0016).
+//! The event loop of a handler thread: processor affinity, the descriptors on which the handler sleeps, and how long it
+//! polls for completions before it sleeps (docs/adr/0016).
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::thread::CpuSet;
 
-use crate::handler_wakeup::GroupHandle;
+use super::{Backing, Handler};
 use deepram_linux::descriptors::open_high;
 
 /// Up to this many processors, each processor has a pinned handler of its own, and a fault wakes all of them.
-pub const MAX_PINNED_HANDLERS: usize = 4;
+pub(crate) const MAX_PINNED_HANDLERS: usize = 4;
 /// How long a handler polls for completed reads before it sleeps: waking an idle processor takes longer than a device
 /// read.
 const SPIN_TIME: Duration = Duration::from_micros(150);
@@ -33,7 +33,7 @@ pub fn processors() -> Vec<usize> {
 }
 
 /// Pins the calling thread to a processor.
-pub fn pin_to_cpu(processor: usize) {
+pub(crate) fn pin_to_cpu(processor: usize) {
     let mut only = CpuSet::new();
     only.set(processor);
     // If the kernel refuses, the thread stays unpinned.
@@ -41,12 +41,12 @@ pub fn pin_to_cpu(processor: usize) {
 }
 
 /// Creates the epoll descriptor on which a handler sleeps. The given descriptors stay open as long as the handler
-/// lives. A queued item wakes one handler; [`crate::handler_wakeup::HandlerGroup`] chooses the handlers that a fault
+/// lives. A queued item wakes one handler; [`super::HandlerGroup`] chooses the handlers that a fault
 /// wakes.
 ///
 /// # Errors
 /// The kernel refuses the call.
-pub fn create_poll(
+pub(crate) fn create_poll(
     queue: BorrowedFd<'_>,
     stop: BorrowedFd<'_>,
     ring: Option<BorrowedFd<'_>>,
@@ -68,7 +68,7 @@ pub fn create_poll(
 ///
 /// # Errors
 /// The kernel refuses the call.
-pub fn add_uffd(poll: &OwnedFd, uffd: &OwnedFd, once: bool) -> rustix::io::Result<()> {
+pub(crate) fn add_uffd(poll: &OwnedFd, uffd: &OwnedFd, once: bool) -> rustix::io::Result<()> {
     use epoll::{EventData, EventFlags};
     let flags = if once { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
     epoll::add(poll, uffd, EventData::new_u64(OTHER), flags)
@@ -79,33 +79,15 @@ pub fn add_uffd(poll: &OwnedFd, uffd: &OwnedFd, once: bool) -> rustix::io::Resul
 ///
 /// # Errors
 /// The kernel refuses the call.
-pub fn set_fault_wake_up(poll: &OwnedFd, uffd: &OwnedFd, wakes: bool) -> rustix::io::Result<()> {
+pub(crate) fn set_fault_wake_up(poll: &OwnedFd, uffd: &OwnedFd, wakes: bool) -> rustix::io::Result<()> {
     use epoll::{EventData, EventFlags};
     let flags = if wakes { EventFlags::IN } else { EventFlags::empty() };
     epoll::modify(poll, uffd, EventData::new_u64(OTHER), flags)
 }
 
-/// A fault handler, as its event loop uses it.
-pub trait FaultHandler<'a> {
-    /// Does all work that can be done without waiting. Returns whether there was any. When `stopping`, the handler need
-    /// not start new work.
-    fn step(&mut self, stopping: bool) -> bool;
-
-    /// Whether it polls for completed reads before it sleeps.
-    fn polls(&self) -> bool {
-        true
-    }
-
-    /// Whether no read is in flight.
-    fn is_idle(&self) -> bool;
-
-    /// The handler's access to its group.
-    fn group(&mut self) -> &mut GroupHandle<'a>;
-}
-
 /// Body of a handler thread: serves until it is told to stop and no read is in flight.
-pub fn run_handler<'a>(handler: &mut impl FaultHandler<'a>) {
-    let poll = handler.group().poll();
+pub(super) fn run_handler<B: Backing>(handler: &mut Handler<'_, B>) {
+    let poll = handler.group.poll();
     let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(OTHER) };
     let mut events = [empty; 4];
     let mut stopping = false;
@@ -119,23 +101,23 @@ pub fn run_handler<'a>(handler: &mut impl FaultHandler<'a>) {
         if stopping && idle {
             return;
         }
-        let is_leader = handler.group().is_leader();
+        let is_leader = handler.group.is_leader();
         if !idle
             && handler.polls()
-            && !handler.group().yields_cpu()
-            && spinner.keep_spinning(is_leader, || handler.group().note_contention())
+            && !handler.group.yields_cpu()
+            && spinner.keep_spinning(is_leader, || handler.group.note_contention())
         {
             continue;
         }
         if idle {
-            handler.group().unpin();
+            handler.group.unpin();
         }
         match epoll::wait(poll, &mut events, None) {
             Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
             // A signal interrupted the wait, for example because a read completed.
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                handler.group().report_failure("epoll_wait", &error.into());
+                handler.group.report_failure("epoll_wait", &error.into());
                 return;
             }
         }
