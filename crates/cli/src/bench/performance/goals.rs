@@ -187,6 +187,13 @@ pub(super) const GOALS: &[Goal] = &[
         "× measured",
         "the simulator is of use for sizing within 15 %",
     ),
+    goal(
+        "ablate",
+        Ratio,
+        AtLeast(1.1),
+        "× with it",
+        "a heuristic earns its place by a tenth of the time of one program",
+    ),
     goal("ecc-rate", Ours, AtLeast(3.0), "GB/s", "8 to 12 times the code of the Linux kernel"),
     goal("ecc-errors", Ratio, AtLeast(5.0), "× bchlib", "the Linux kernel's decoder: 120 MB/s at t = 12"),
     goal(

@@ -29,6 +29,7 @@ pub(super) fn all(files: &Files) -> Vec<Section<'_>> {
         caches(files),
         simulator(files),
         predict(files),
+        heuristics(files),
         processor::codes(files),
         processor::characterisation(files),
         processor::memory_flushes(files),
@@ -342,6 +343,31 @@ fn predict(files: &Files) -> Option<Section<'_>> {
         about: "`deepram bench predict`: the simulator predicts the rate of a pool on the device that the same run measures.",
         rows: rows.collect(),
         chart: bars("predict", title, Axis::linear("rate", "k/s"), groups, series.into(), None),
+        sources: vec![source],
+    })
+}
+
+fn heuristics(files: &Files) -> Option<Section<'_>> {
+    let source = newest(files, "ablate", |_| true)?;
+    let programs = list(&source.1.results["rows"]);
+    let without = |program: &Value, n: usize| number(&program["without"][n], "median");
+    let rows = list(&programs.first()?["without"]).iter().enumerate().map(|(n, heuristic)| {
+        let times = programs.iter().filter_map(|program| Some((text(program, "program"), without(program, n)?)));
+        let most = times.clone().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        Row {
+            name: format!("without {}", text(heuristic, "heuristic")),
+            goal: find("ablate"),
+            ratio: most.map(|(program, time)| Quantity::new(time, &format!("× with it ({program})"))),
+            peers: times.map(|(program, time)| (program.to_owned(), time)).collect(),
+            ..Row::default()
+        }
+    });
+    Some(Section {
+        title: "What each heuristic of the pager gives",
+        about: "`deepram bench ablate`: time of a program under `deepram run` without one heuristic, over its time with all of \
+                them in the same round; medians. The ratio is the largest of the programs.",
+        rows: rows.collect(),
+        chart: None,
         sources: vec![source],
     })
 }
