@@ -36,8 +36,6 @@ pub mod fuzzing;
 pub mod log;
 mod memory_controller;
 mod options;
-#[doc(hidden)]
-pub mod peer;
 mod pool;
 mod process;
 mod region;

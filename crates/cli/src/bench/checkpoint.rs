@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use deepram_core::Bytes;
-use deepram_pool::peer::{DirectFile, MappedFile};
+use deepram_peers::{DirectFile, MappedFile};
 use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool, Retention, Words};
 use deepram_trace::workload::mix64;
 use serde::Serialize;

@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use deepram_core::Bytes;
 use deepram_linux::flush::{Flusher, Method};
+use deepram_peers::{Bare, InPlace, Libpmem, dirty};
 use deepram_pool::memory::MemoryOptions;
-use deepram_pool::peer::{Bare, InPlace, Libpmem, dirty};
 use deepram_pool::{Addr, CreateOptions, Lifetime, Mapping, MemoryFile, OpenOptions, Pool, Words};
 use serde::Serialize;
 

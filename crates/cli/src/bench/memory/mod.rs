@@ -23,7 +23,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use deepram_core::Bytes;
 use deepram_pager::PagerPolicy;
-use deepram_pool::peer::SwapFile;
+use deepram_peers::SwapFile;
 use serde::{Deserialize, Serialize};
 
 use self::device::Device;

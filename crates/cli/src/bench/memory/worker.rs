@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use deepram_pager::PagerOptions;
-use deepram_pool::peer::{Anonymous, ByCall, Memory, Paged, Pooled, SharedFile};
+use deepram_peers::{Anonymous, ByCall, Memory, Paged, Pooled, SharedFile};
 use deepram_pool::{
     Addr, CreateOptions, FaultOptions, Lifetime, LoadOptions, Mapping, OpenOptions, Pool, PoolError,
 };

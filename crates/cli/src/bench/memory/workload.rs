@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use deepram_pool::peer::{ByCall, Memory};
+use deepram_peers::{ByCall, Memory};
 use deepram_trace::workload::{Permutation, Rng, Zipf, mix64};
 use serde::{Deserialize, Serialize};
 
@@ -264,7 +264,7 @@ pub(super) fn compare_updates(words: &[AtomicU64], seed: u64, made: &[u64]) -> (
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deepram_pool::peer::Anonymous;
+    use deepram_peers::Anonymous;
 
     const WORDS: usize = 64 * PAGE_WORDS as usize;
 

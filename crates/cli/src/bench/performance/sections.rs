@@ -352,7 +352,8 @@ fn heuristics(files: &Files) -> Option<Section<'_>> {
     let programs = list(&source.1.results["rows"]);
     let without = |program: &Value, n: usize| number(&program["without"][n], "median");
     let rows = list(&programs.first()?["without"]).iter().enumerate().map(|(n, heuristic)| {
-        let times = programs.iter().filter_map(|program| Some((text(program, "program"), without(program, n)?)));
+        let times =
+            programs.iter().filter_map(|program| Some((text(program, "program"), without(program, n)?)));
         let most = times.clone().max_by(|(_, a), (_, b)| a.total_cmp(b));
         Row {
             name: format!("without {}", text(heuristic, "heuristic")),

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use deepram_core::Addr;
+use deepram_peers::DirectFile;
 use deepram_pool::log::TransactionLog;
-use deepram_pool::peer::DirectFile;
 use deepram_pool::{CreateOptions, Lifetime, OpenOptions, Pool, PoolError};
 use deepram_trace::workload::mix64;
 

@@ -1,5 +1,5 @@
 //! The peers that benchmarks compare deepram with, and the kernel interfaces of those benchmarks that need unsafe
-//! code: mappings, swap files and persistent memory. Not part of the public interface.
+//! code: mappings, swap files and persistent memory. For `deepram bench` only.
 
 mod checkpoint;
 mod in_place;

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::mapped::Mapped;
-use crate::device::{Device, FileDevice};
-use crate::{Addr, Pool, Result, Words};
 use deepram_linux::buffer::AlignedBuf;
 use deepram_pager::{PAGE, Pager, PagerOptions};
+use deepram_pool::device::{Device, FileDevice};
+use deepram_pool::{Addr, Pool, PoolError, Result, Words};
 
 const WORD: usize = size_of::<AtomicU64>();
 
@@ -287,7 +287,7 @@ impl Memory for ByCall {
             }
             Ok(())
         };
-        gather().map_err(|error: crate::PoolError| io::Error::other(error))
+        gather().map_err(|error: PoolError| io::Error::other(error))
     }
 
     fn end_pinning(&self) {

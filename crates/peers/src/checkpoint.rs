@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use super::mapped::Mapped;
-use crate::device::{Device, FileDevice};
 use deepram_linux::buffer::AlignedBuf;
+use deepram_pool::device::{Device, FileDevice};
 
 /// A shared mapping of a file, made durable by `msync`.
 pub struct MappedFile(Mapped);
