@@ -16,7 +16,7 @@ mod token_view;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, Bytes, Epoch, PageId, Redundancy, Retention, SegmentSize, Status};
@@ -628,6 +628,14 @@ impl Pool {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.owned().map_or_else(|_| self.unchecked().counters.read(), |inner| inner.cache.stats())
+    }
+
+    /// Returns the latencies of page faults on the mapped memory since the pool was opened, from the moment a handler takes a
+    /// fault until it is served or handed to another thread: the upper end of each bucket of the histogram and the faults in
+    /// it. Empty buckets are left out.
+    #[must_use]
+    pub fn fault_latency(&self) -> Vec<(Duration, u64)> {
+        self.unchecked().counters.histograms.fault_latency()
     }
 
     /// Returns and clears the reasons why accesses through the mapped memory failed; each such access raised a

@@ -25,6 +25,10 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
         }
         let random = pool.stats();
         assert!(random.readahead_segments * 50 < random.faults_missing, "{random:?}");
+        // A handler counts a latency after the faulting thread has gone on.
+        let served = || pool.fault_latency().iter().map(|(_, faults)| faults).sum::<u64>();
+        until("the latency of the last fault", || served() >= pool.stats().faults_missing);
+        assert!(pool.fault_latency().is_sorted_by_key(|(end, _)| *end), "{:?}", pool.fault_latency());
         // Sequential use: in order, in strides, and backwards.
         for stride in [1, 3, -1_i64] {
             let before = pool.stats();
