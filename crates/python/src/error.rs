@@ -26,9 +26,14 @@ pub(crate) fn named(py: Python<'_>, name: &str, message: String) -> PyErr {
 
 /// Makes the exception of a pool's error: `NoSpace` becomes `NoSpaceError`.
 pub(crate) fn of_pool(py: Python<'_>, error: &PoolError) -> PyErr {
+    named(py, &class_of(error), error.to_string())
+}
+
+/// Returns the name of the class of a pool's error.
+pub(crate) fn class_of(error: &PoolError) -> String {
     let debug = format!("{error:?}");
     let variant: String = debug.chars().take_while(char::is_ascii_alphanumeric).collect();
-    named(py, &format!("{variant}Error"), error.to_string())
+    format!("{variant}Error")
 }
 
 /// Makes the exception of a trace's error.

@@ -134,7 +134,8 @@ fn in_all_builds(source: &str, check: impl Fn(&Path, &Path)) {
 
 /// Whether Valgrind is there; says so if not.
 fn has_valgrind() -> bool {
-    let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+    let found =
+        Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
         eprintln!("skipped: no valgrind (Debian: apt-get install valgrind)");
     }
@@ -147,10 +148,16 @@ fn valgrind_finds_no_error_in_the_functions_and_no_leak() {
         return;
     }
     let folder = folder();
-    let Some(program) = compile("tests/programs/interface.c", folder.path(), Link::Shared, &[]) else { return };
+    let Some(program) = compile("tests/programs/interface.c", folder.path(), Link::Shared, &[]) else {
+        return;
+    };
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    valgrind.args(["--track-origins=yes", "--quiet"]).arg(&program).arg(folder.path().join("a.pool")).arg("unmapped");
+    valgrind
+        .args(["--track-origins=yes", "--quiet"])
+        .arg(&program)
+        .arg(folder.path().join("a.pool"))
+        .arg("unmapped");
     assert_eq!(good(&mut valgrind), "all as expected\n");
 }
 
