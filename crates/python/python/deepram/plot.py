@@ -147,9 +147,9 @@ def pareto(results: Sweep, x: str, y: str, by: str | None = None, axes: Axes | N
         if point["point"] in results.front:
             front.append(place)
     for name, places in series.items():
-        axes.scatter(*zip(*places), label=name)
-    if front:
-        axes.scatter(*zip(*front), s=120, facecolors="none", edgecolors="black", label="Pareto front")
+        axes.scatter([across for across, _ in places], [up for _, up in places], label=name)
+    across, up = [across for across, _ in front], [up for _, up in front]
+    axes.scatter(across, up, s=120, facecolors="none", edgecolors="black", label="Pareto front")
     for key, scale, axis in ((x, axes.set_xscale, axes.xaxis), (y, axes.set_yscale, axes.yaxis)):
         if key.endswith("_bytes"):
             scale("log", base=2)
