@@ -20,6 +20,8 @@ Each way of checkpointing runs in processes of its own, one after the other, and
 Usage: bench/torch_checkpoint.py [--state 1GiB] [--changed 0.05] [--interval 100] [--checkpoints 5] [--dram 256MiB]
                                  [--ways in-pool,save,torch.save,dcp,dcp-async] [--folder DIR] [--results DIR]
 
+The state of in-pool is in the DRAM of its pool and on the drive; the other ways have the whole state in ordinary memory.
+
 It needs the packages deepram and torch. At its default size it takes 5 GiB of memory and 5 GiB of the folder's drive.
 """
 
@@ -274,6 +276,7 @@ def child(task: dict[str, Any]) -> None:
     before = written()
     for step in range(first, task["steps"]):
         if step == task["kill_at"]:
+            # A checkpoint in the background ends first, so that the last one is known.
             way.finish()
             os.kill(os.getpid(), signal.SIGKILL)
         losses[step] = training.step(step).hex()
