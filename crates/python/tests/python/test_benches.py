@@ -30,6 +30,16 @@ def results_of(bench: str, folder: Path, *arguments: str) -> dict:
     return file["results"]
 
 
+def tables_of(folder: Path) -> str:
+    """Returns a page with the tables of the results in a folder."""
+    page = folder / "page.md"
+    page.write_text("above\n<!-- python: begin -->\nold\n<!-- python: end -->\nbelow\n")
+    subprocess.run([sys.executable, ROOT / "bench/python_tables.py", folder / "results", page], check=True)
+    text = page.read_text()
+    assert text.startswith("above\n<!-- python: begin -->\n\n## ") and text.endswith("<!-- python: end -->\nbelow\n")
+    return text
+
+
 def test_checkpoints_of_a_model_resume_after_a_kill_with_the_same_losses(tmp_path):
     pytest.importorskip("torch")
     small = ["--state", "16MiB", "--interval", "10", "--checkpoints", "3", "--dram", "32MiB"]
@@ -42,6 +52,7 @@ def test_checkpoints_of_a_model_resume_after_a_kill_with_the_same_losses(tmp_pat
         assert 0.05 * state <= ways[way]["bytes_written"] < 0.2 * state
     for way in ("torch.save", "dcp", "dcp-async"):
         assert ways[way]["bytes_written"] >= state
+    assert all(f"\n| {way} | " in tables_of(tmp_path) for way in ways)
 
 
 def test_arrays_beside_other_libraries_survive_a_kill(tmp_path):
@@ -54,3 +65,4 @@ def test_arrays_beside_other_libraries_survive_a_kill(tmp_path):
     after = peers["deepram"]["reopen"]
     assert after["rows_as_durable"] == (64 << 20) // results["row_bytes"] and after["rows_torn_or_lost"] == 0
     assert "seconds" in peers["deepram"]["rollback"]
+    assert all(f"\n| {peer} | " in tables_of(tmp_path) for peer in peers)

@@ -123,7 +123,7 @@ impl Crate {
             None => vec![folder.join(format!("{name}.rs")), inner.join("mod.rs")],
         };
         let file = candidates.into_iter().find(|file| file.exists());
-        let file = file.unwrap_or_else(|| panic!("no file of the module {} in {}", name, folder.display()));
+        let file = file.unwrap_or_else(|| panic!("no file of the module {name} in {}", folder.display()));
         self.read_file(&file, &inner, path);
     }
 
