@@ -10,9 +10,10 @@ Each process is in a memory cgroup (v1 or v2) with the DRAM of the array plus wh
 cache counts too. The cgroup is made below that of this process, which needs the right to (root).
 
 Usage: bench/python_arrays.py [--size 8GiB] [--dram 1GiB] [--peers deepram,memmap,zarr,h5py] [--rounds 1]
-                              [--folder DIR] [--json FILE]
+                              [--folder DIR] [--results DIR]
 
-The packages numpy, zarr and h5py come from a registry; a peer whose package is missing is left out with a message.
+The packages numpy, zarr and h5py come from a registry; a peer whose package is missing is left out with a message. The files of
+one peer exist at a time: 1.3 times the size of the array.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+
+from result_file import RunContext
 
 ROW = 1024  # elements: rows of 4 KiB
 GATHERED = 20_000
@@ -50,7 +53,9 @@ class Deepram:
 
         self.module = deepram
         size = rows * ROW * 4 + (16 << 20)
-        self.pool = deepram.Pool(folder / "array.pool", size=size if create else None, dram=dram)
+        # Flash for the array, three updates of 1 % and the room that reclamation needs; by default it would be twice as much.
+        flash = {"size": size, "flash": max(size * 13 // 10, 128 << 20)} if create else {}
+        self.pool = deepram.Pool(folder / "array.pool", dram=dram, **flash)
         self.array = self.pool.zeros((rows, ROW), "float32", name="a") if create else self.pool["a"]
 
     def durable(self) -> int:
@@ -375,7 +380,7 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(PEERS), help="peers, separated by commas")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--folder", default="/var/tmp", help="folder on the drive that is measured")
-    parser.add_argument("--json", help="file for the results; standard output unless given")
+    parser.add_argument("--results", type=Path, help="folder for the result file; the results go to standard output unless given")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -383,6 +388,7 @@ def main() -> None:
     unknown = set(arguments.peers.split(",")) - set(PEERS)
     if unknown:
         parser.error(f"unknown peers: {', '.join(sorted(unknown))}; known: {', '.join(PEERS)}")
+    context = RunContext("python-arrays", Path(arguments.folder))
     needed = {"memmap": "numpy"}
     peers = []
     for peer in arguments.peers.split(","):
@@ -391,19 +397,8 @@ def main() -> None:
         else:
             peers.append(peer)
     rounds = [{peer: measure(peer, arguments) for peer in peers} for _ in range(arguments.rounds)]
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions = {}
-    for package in ("deepram", "numpy", "zarr", "h5py"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    report = {
-        "bench": "python-arrays",
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"kernel": platform.release(), "processors": os.cpu_count(), "python": platform.python_version()},
-        "versions": versions,
+    results = {
+        "versions": {package: version_of(package) for package in ("numpy", "zarr", "h5py")},
         "size_bytes": arguments.size,
         "dram_bytes": arguments.dram,
         "limit_bytes": arguments.dram + PYTHON_ITSELF,
@@ -411,11 +406,17 @@ def main() -> None:
         "row_bytes": 4 * ROW,
         "rounds": rounds,
     }
-    text = json.dumps(report, indent=2)
-    if arguments.json:
-        Path(arguments.json).write_text(text + "\n")
+    if arguments.results:
+        print(context.write(arguments.results, results))
     else:
-        print(text)
+        print(json.dumps(results, indent=2))
+
+
+def version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 if __name__ == "__main__":

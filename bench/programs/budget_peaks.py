@@ -7,18 +7,18 @@ Reads the memory cgroup of each run 2000 times a second. Needs cgroup version 1,
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from harness import table
 from run import commit, version
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from result_file import RunContext
 ARRAYS = "import sys\nb = [bytearray(1 << 20) for _ in range(24)]\nfor a in b:\n  for i in range(0, 1 << 20, 4096): a[i] = 1"
 NUMPY = "import numpy as n; a = n.ones(4 << 20); print((a * 2).sum())"
 FORKS = ("import os\nb = bytearray(40 << 20)\ndef store(x):\n  for i in range(0, len(b), 4096): b[i] = x\nstore(1)\n"
@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--commit", default=commit(), help="commit of the build (that of this repository)")
     options = parser.parse_args()
-    started, load, deepram = time.gmtime(), os.getloadavg()[0], options.deepram.resolve()
+    context, deepram = RunContext("budget-peaks"), options.deepram.resolve()
     with tempfile.TemporaryDirectory() as folder:
         churn = Path(folder) / "churn"
         subprocess.run(["cc", "-O1", "-o", churn, ROOT / "crates/cli/tests/programs/churn.c"], check=True)
@@ -75,12 +75,8 @@ def main():
             results.append({"processes": name, "budget_mib": mib, "peaks_over_budget": peaks})
             print(f"{name}, {mib} MiB: {', '.join(map(str, peaks))}", flush=True)
     if options.json:
-        machine = {"cpu": table.processor(), "cores": os.cpu_count(), "memory_bytes": table.memory(),
-                   "kernel": platform.release(), "filesystem": None, "device": None}
-        # The file has the same format as one of `deepram bench --results`.
-        file = {"bench": "budget-peaks", "machine": machine, "commit": options.commit,
-                "command": f"bench/programs/budget_peaks.py --rounds {options.rounds}", "load": load,
-                "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", started), "version": version(deepram), "results": results}
+        command = f"bench/programs/budget_peaks.py --rounds {options.rounds}"
+        file = {**context.file, "commit": options.commit, "command": command, "version": version(deepram), "results": results}
         options.json.write_text(json.dumps(file, indent=1) + "\n")
 
 

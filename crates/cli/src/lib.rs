@@ -46,7 +46,7 @@
 //! simulation.set_option("workload", "zipf:span=1MiB,count=1k,read=0.7")?;
 //! simulation.set_option("depth", "16")?;
 //! simulation.set.push("nand.read=30us".into());
-//! let (result, _notes) = simulation.run(&Registry::builtin()?, &|_requests| {})?;
+//! let (result, _notes) = simulation.run(&Registry::builtin()?, &|_requests| true)?;
 //! assert_eq!(result.requests, 1000);
 //! assert!(result.latency.p99_ns >= result.latency.p50_ns);
 //! # Ok(())

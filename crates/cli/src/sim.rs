@@ -181,7 +181,11 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     }
     let registry = crate::media::registry(args.config.as_deref())?;
     let bar = progress("simulating");
-    let result = args.simulation().run(&registry, &|requests| bar.set_position(requests));
+    let observe = |requests| {
+        bar.set_position(requests);
+        true
+    };
+    let result = args.simulation().run(&registry, &observe);
     bar.finish_and_clear();
     let (result, notes) = result?;
     for note in notes {
@@ -197,6 +201,7 @@ impl SimArgs {
             system: self.system,
             workload: self.workload.clone(),
             trace: self.trace.clone(),
+            columns: None,
             format: self.format,
             preset: self.preset.clone(),
             set: self.set.clone(),

@@ -12,6 +12,9 @@ use pyo3::types::PyBytes;
 use crate::error::named;
 use crate::records::{Interrupts, Source};
 
+/// Records between two looks for signals.
+const STEP: u64 = 1 << 16;
+
 /// A characterisation as JSON, and the stack distances of reads and writes as bytes of uint64.
 type Characterized<'py> = (String, Option<Distances<'py>>);
 /// Hits at each distance (reads, writes, reads, ...), and the first accesses of reads and of writes.
@@ -54,19 +57,18 @@ pub(crate) fn characterize<'py>(
         other => named(py, "TraceError", other.to_string()),
     };
     let mut characterizer = Characterizer::new(&options).map_err(|error| wrong(&error))?;
-    let items = source.items(py, seed, limit)?;
-    let mut interrupts = Interrupts::default();
-    let most = if limit == 0 { usize::MAX } else { limit as usize };
-    let added = py.detach(|| {
-        for item in items.take(most) {
+    let interrupts = Interrupts::default();
+    let added = source.with_items(py, seed, limit, |items| {
+        let most = if limit == 0 { u64::MAX } else { limit };
+        for (number, item) in (1..=most).zip(items) {
             let item = item.map_err(|error| error.to_string())?;
             characterizer.add(&item).map_err(|error| error.to_string())?;
-            if !interrupts.go_on() {
+            if number.is_multiple_of(STEP) && !interrupts.go_on() {
                 break;
             }
         }
         Ok(())
-    });
+    })?;
     let figures = added
         .map_err(|message: String| named(py, "TraceError", message))
         .and_then(|()| py.detach(|| characterizer.finish()).map_err(|error| wrong(&error)));

@@ -2,7 +2,10 @@
 
 use deepram_core::Bytes;
 use deepram_pool::PoolError;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use deepram_sim::SimError;
+use deepram_sim::simulation::OPTIONS;
+use deepram_trace::TraceError;
+use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -23,9 +26,45 @@ pub(crate) fn named(py: Python<'_>, name: &str, message: String) -> PyErr {
 
 /// Makes the exception of a pool's error: `NoSpace` becomes `NoSpaceError`.
 pub(crate) fn of_pool(py: Python<'_>, error: &PoolError) -> PyErr {
+    named(py, &class_of(error), error.to_string())
+}
+
+/// Returns the name of the class of a pool's error.
+pub(crate) fn class_of(error: &PoolError) -> String {
     let debug = format!("{error:?}");
     let variant: String = debug.chars().take_while(char::is_ascii_alphanumeric).collect();
-    named(py, &format!("{variant}Error"), error.to_string())
+    format!("{variant}Error")
+}
+
+/// Makes the exception of a trace's error.
+pub(crate) fn of_trace(py: Python<'_>, error: &TraceError) -> PyErr {
+    match error {
+        TraceError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            PyFileNotFoundError::new_err(error.to_string())
+        }
+        _ => named(py, "TraceError", error.to_string()),
+    }
+}
+
+/// Makes the exception of a simulation's error, with options under the names that they have in Python.
+pub(crate) fn of_simulation(py: Python<'_>, error: &SimError) -> PyErr {
+    match error {
+        SimError::Trace(error) => of_trace(py, error),
+        SimError::Workload(error) => named(py, "TraceError", error.to_string()),
+        _ => named(py, "SimError", with_keywords(error.to_string())),
+    }
+}
+
+/// Writes `--warm-up` and `warm-up` as `warm_up`.
+fn with_keywords(mut message: String) -> String {
+    for option in OPTIONS.into_iter().chain(["set"]) {
+        let keyword = option.replace('-', "_");
+        message = message.replace(&format!("--{option}"), &keyword);
+        if option.contains('-') {
+            message = message.replace(option, &keyword);
+        }
+    }
+    message
 }
 
 /// Turns a result of the pool into one of Python.

@@ -6,22 +6,23 @@
 //! handler here puts empty memory in the place, lets the access go on, and makes the interpreter raise an exception in
 //! the thread as soon as it executes the next step. After that the memory is inaccessible again.
 //!
-//! The memory of an open pool is different: an access that cannot be served there (the device is full or damaged) ends
-//! the process, after a message, because a store must not go elsewhere.
+//! An access to the memory of an open pool that cannot be served (the device is full or a segment is damaged) abandons the
+//! pool, as a crash would leave it, because a store must not go elsewhere and be forgotten. The access then becomes an
+//! exception in the same way.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
+use std::sync::{Mutex, PoisonError};
 
 use deepram_pool::Pool;
 use libc::{c_int, c_void, siginfo_t};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::error;
+use crate::{error, failure};
 
 /// Ranges that can be watched at a time: pools, views, and arrays removed by rollbacks.
 const RANGES: usize = 4096;
@@ -44,6 +45,8 @@ pub(crate) enum Kind {
     View = 4,
     /// The memory of a pool that is being closed: an access waits until it is.
     Closing = 5,
+    /// The memory of a pool that was abandoned, because an access could not be served.
+    Failed = 6,
 }
 
 impl Kind {
@@ -54,6 +57,7 @@ impl Kind {
             3 => Self::Removed,
             4 => Self::View,
             5 => Self::Closing,
+            6 => Self::Failed,
             _ => Self::Free,
         }
     }
@@ -66,6 +70,7 @@ impl Kind {
             Self::Open => "ForkedChildError",
             Self::Removed => "StaleArrayError",
             Self::View => "TokenError",
+            Self::Failed => "PoolError",
         }
     }
 }
@@ -98,15 +103,25 @@ struct Event {
     thread: AtomicUsize,
     /// The page of a view that got empty memory.
     page: AtomicUsize,
+    /// The start of the range.
+    start: AtomicUsize,
 }
 
 static SLOTS: [Slot; RANGES] = [const { Slot::new() }; RANGES];
 static NEXT_EVENT: AtomicUsize = AtomicUsize::new(0);
-static PENDING: [Event; EVENTS] =
-    [const { Event { kind: AtomicU8::new(0), thread: AtomicUsize::new(0), page: AtomicUsize::new(0) } };
-        EVENTS];
-/// Open pools, for the reason of a failed access.
+static PENDING: [Event; EVENTS] = [const {
+    Event {
+        kind: AtomicU8::new(0),
+        thread: AtomicUsize::new(0),
+        page: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
+    }
+}; EVENTS];
+/// Open pools by the numbers of their ranges.
 static POOLS: Mutex<Vec<(usize, Pool)>> = Mutex::new(Vec::new());
+
+/// Threads in which an exception was raised.
+static TOLD: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// The handlers that were there before, of SIGSEGV and SIGBUS.
 struct Previous(UnsafeCell<[MaybeUninit<libc::sigaction>; 2]>);
@@ -149,7 +164,7 @@ pub(crate) fn forget(number: usize) {
     SLOTS[number].kind.store(0, Release);
 }
 
-/// Registers an open pool, whose errors explain a signal.
+/// Registers an open pool, which is abandoned if an access to it cannot be served.
 pub(crate) fn add_pool(number: usize, pool: &Pool) {
     if let Ok(mut pools) = POOLS.lock() {
         pools.push((number, pool.clone()));
@@ -216,30 +231,38 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
 /// Lets an access go on, if its memory is gone. Returns `false` for any other access.
 fn serve(address: usize) -> bool {
     let within = |slot: &&Slot| {
-        (1..=5).contains(&slot.kind.load(Acquire))
+        (1..=6).contains(&slot.kind.load(Acquire))
             && (slot.start.load(Relaxed)..slot.end.load(Relaxed)).contains(&address)
     };
     // A removed array lies inside an open pool.
     let removed = |slot: &&Slot| within(slot) && Kind::of(slot.kind.load(Acquire)) == Kind::Removed;
     let Some(slot) = SLOTS.iter().find(removed).or_else(|| SLOTS.iter().find(within)) else { return false };
+    let is_own = slot.pid.load(Relaxed) == std::process::id();
+    let begin = || slot.kind.compare_exchange(Kind::Open as u8, Kind::Closing as u8, AcqRel, Acquire);
+    // Of several threads, one abandons the pool.
+    if is_own && begin().is_ok() {
+        abandon(slot);
+    }
     while Kind::of(slot.kind.load(Acquire)) == Kind::Closing {
         // The thread that closes the pool does not need the interpreter's lock, which this thread may hold.
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let kind = Kind::of(slot.kind.load(Acquire));
     let (start, end) = (slot.start.load(Relaxed), slot.end.load(Relaxed));
-    if kind == Kind::Open && slot.pid.load(Relaxed) == std::process::id() {
-        explain(address, start);
-        return false;
-    }
     let (from, len) = if kind == Kind::View { (address / PAGE * PAGE, PAGE) } else { (start, end - start) };
-    if !map(from, len, libc::PROT_READ | libc::PROT_WRITE) {
+    let replaced = match kind {
+        // The access may be one of a long loop over the array, which must not fill memory.
+        Kind::Failed => failure::map_scratch(from, len),
+        _ => map(from, len, libc::PROT_READ | libc::PROT_WRITE),
+    };
+    if !replaced {
         return false;
     }
     slot.replaced.store(true, Release);
     let event = &PENDING[NEXT_EVENT.fetch_add(1, Relaxed) % EVENTS];
     event.kind.store(kind as u8, Relaxed);
     event.page.store(if kind == Kind::View { from } else { 0 }, Relaxed);
+    event.start.store(start, Relaxed);
     // SAFETY: returns the identity of this thread.
     event.thread.store(unsafe { libc::pthread_self() } as usize, Release);
     // SAFETY: needs neither the interpreter's lock nor a thread state. The list's own lock is free in this thread. A
@@ -264,7 +287,9 @@ extern "C" fn raise(_: *mut c_void) -> c_int {
     Python::attach(|py| {
         for slot in &SLOTS {
             let kind = Kind::of(slot.kind.load(Acquire));
-            if matches!(kind, Kind::Closed | Kind::Removed | Kind::Open) && slot.replaced.load(Acquire) {
+            if matches!(kind, Kind::Closed | Kind::Removed | Kind::Open | Kind::Failed)
+                && slot.replaced.load(Acquire)
+            {
                 let (start, end) = (slot.start.load(Relaxed), slot.end.load(Relaxed));
                 map(start, end - start, libc::PROT_NONE);
             }
@@ -279,9 +304,10 @@ extern "C" fn raise(_: *mut c_void) -> c_int {
             if page > 0 {
                 map(page, PAGE, libc::PROT_NONE);
             }
-            let Ok(class) = error::class(py, Kind::of(event.kind.load(Relaxed)).exception()) else {
-                continue;
-            };
+            let kind = Kind::of(event.kind.load(Relaxed));
+            let failed = (kind == Kind::Failed).then(|| failure::of(event.start.load(Relaxed))).flatten();
+            let name = failed.as_ref().map_or(kind.exception(), |failure| &failure.class);
+            let Ok(class) = error::class(py, name) else { continue };
             // SAFETY: returns the identity of this thread.
             let here = unsafe { libc::pthread_self() } as usize;
             // SAFETY: the interpreter's lock is held; the class is an exception class that lives as long as its module.
@@ -289,8 +315,16 @@ extern "C" fn raise(_: *mut c_void) -> c_int {
                 && unsafe {
                     pyo3::ffi::PyThreadState_SetAsyncExc(thread as libc::c_ulong as _, class.as_ptr())
                 } > 0;
-            if !reached {
-                PyErr::from_type(class, ()).restore(py);
+            let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = told.contains(&thread);
+            if reached {
+                told.extend((!known).then_some(thread));
+            } else if thread == here || !known {
+                // A thread that is known ended by the exception of an earlier access.
+                match failed {
+                    Some(failure) => PyErr::from_type(class, failure.message).restore(py),
+                    None => PyErr::from_type(class, ()).restore(py),
+                }
                 result = -1;
             }
         }
@@ -298,16 +332,20 @@ extern "C" fn raise(_: *mut c_void) -> c_int {
     })
 }
 
-/// Writes the reason of a failed access to an open pool to standard error.
-fn explain(address: usize, start: usize) {
-    let mut reasons = String::new();
-    if let Ok(pools) = POOLS.try_lock() {
-        let of = |number: &usize| SLOTS[*number].start.load(Relaxed) == start;
-        for error in pools.iter().filter(|(number, _)| of(number)).flat_map(|(_, pool)| pool.take_errors()) {
-            reasons.push_str(&format!("; {error}"));
-        }
+/// Abandons an open pool, because an access to it cannot be served. Its range is of the kind `Closing`. The thread that made the
+/// access is in no call of the pool, which copies to and from other memory alone, and holds none of its locks.
+fn abandon(slot: &Slot) {
+    let start = slot.start.load(Relaxed);
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = pools.iter().position(|(number, _)| ptr::eq(&raw const SLOTS[*number], slot));
+    let pool = at.map(|at| pools.swap_remove(at).1);
+    drop(pools);
+    failure::record(start, pool.as_ref().map(Pool::take_errors).unwrap_or_default().last());
+    if let Some(pool) = pool {
+        // The only error is that of a forked child, which this process is not.
+        let _ = pool.abandon();
     }
-    eprintln!("deepram: an access to the pool's memory at {address:#x} cannot be served{reasons}");
+    slot.kind.store(Kind::Failed as u8, Release);
 }
 
 /// Hands a signal to the handler that was there before.

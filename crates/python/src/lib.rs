@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `pool` | pools and views: allocation, sync, rollback, differences, batches, hints |
 //! | `guard` | accesses to memory that is gone become exceptions |
+//! | `failure` | pools that an access has ended, because it could not be served |
 //! | `error` | errors of the pool as exceptions of `deepram.errors` |
 //! | `records` | records from arrays, files and workloads |
 //! | `simulation` | runs of simulated systems |
@@ -17,6 +18,7 @@
 
 mod characterization;
 mod error;
+mod failure;
 mod guard;
 mod pool;
 mod records;

@@ -33,6 +33,12 @@ pub enum SimError {
         /// The problem, and a value that would be valid.
         why: String,
     },
+    /// The caller ended the simulation.
+    #[error("the caller ended the simulation after {requests} requests")]
+    Stopped {
+        /// Requests that had reached the simulator.
+        requests: u64,
+    },
     /// A request extends past the end of the device.
     #[error(
         "request {number}: bytes {offset} to {end} are outside the device of {capacity} bytes; use a larger device, or let addresses wrap"

@@ -71,6 +71,16 @@ pub enum TraceError {
         /// The most similar known name, if one is similar enough.
         near: Option<&'static str>,
     },
+    /// The columns of requests in memory have different lengths.
+    #[error("{column}: {len} values for {requests} requests; each request has one")]
+    Columns {
+        /// The column with another length than the first.
+        column: &'static str,
+        /// Its length.
+        len: usize,
+        /// The length of the first column.
+        requests: usize,
+    },
     /// A record cannot be expressed in the format being written.
     #[error("record {record} can't be written as {format}: {why}")]
     Unwritable {

@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod columns;
 mod error;
 mod input_stream;
 mod record;
@@ -39,6 +40,7 @@ mod convert;
 mod summary;
 mod writer;
 
+pub use columns::Columns;
 pub use convert::{Converted, convert};
 pub use deepram_core::units::{Bytes, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US};
 pub use error::{TraceError, TracePosition};

@@ -1,4 +1,4 @@
-//! C and C++ programs, compiled against the header and both libraries, run plainly and under sanitizers.
+//! C and C++ programs, compiled against the header and both libraries, run plainly, under sanitizers and under Valgrind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -130,6 +130,35 @@ fn in_all_builds(source: &str, check: impl Fn(&Path, &Path)) {
             check(&program, &folder.path().join("a.pool"));
         }
     }
+}
+
+/// Whether Valgrind is there; says so if not.
+fn has_valgrind() -> bool {
+    let found =
+        Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: no valgrind (Debian: apt-get install valgrind)");
+    }
+    found
+}
+
+#[test]
+fn valgrind_finds_no_error_in_the_functions_and_no_leak() {
+    if !has_valgrind() {
+        return;
+    }
+    let folder = folder();
+    let Some(program) = compile("tests/programs/interface.c", folder.path(), Link::Shared, &[]) else {
+        return;
+    };
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    valgrind
+        .args(["--track-origins=yes", "--quiet"])
+        .arg(&program)
+        .arg(folder.path().join("a.pool"))
+        .arg("unmapped");
+    assert_eq!(good(&mut valgrind), "all as expected\n");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod measure;
 mod observe;
 mod package;
 mod pool;
+mod public_api;
 mod record;
 mod reference;
 mod repro;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .sim import Result
+from ._pool import size_in_bytes
+from .sim import Result, Sweep
 from .trace import Characterization, Curve
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from ._pool import Pool
 
-__all__ = ["compare", "history", "intervals", "miss_ratio", "spatial", "working_set"]
+__all__ = ["compare", "history", "intervals", "miss_ratio", "pareto", "spatial", "working_set"]
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -120,6 +122,52 @@ def compare(
     axes.bar(list(named), [result[key] for result in named.values()])
     axes.set_ylabel(key)
     return axes
+
+
+def pareto(results: Sweep, x: str, y: str, by: str | None = None, axes: Axes | None = None) -> Axes:
+    """Draws the points of a sweep over two figures, and rings around those on its Pareto front.
+
+    Args:
+        results: the results of :func:`deepram.sim.sweep`; points that failed are left out.
+        x, y: dotted keys of figures, such as "latency.mean_ns"; "axis.NAME" is an axis, "axis.NAME_bytes" one of sizes.
+        by: an axis whose values have a colour each.
+        axes: where to draw; new axes unless given.
+
+    Raises:
+        KeyError: a point has no such figure or axis.
+    """
+    axes = _axes(axes)
+    series: dict[str, list[tuple[float, float]]] = {}
+    front: list[tuple[float, float]] = []
+    for point in results:
+        if "result" not in point:
+            continue
+        place = (_figure(point, x), _figure(point, y))
+        series.setdefault(point["axes"][by] if by is not None else "all", []).append(place)
+        if point["point"] in results.front:
+            front.append(place)
+    for name, places in series.items():
+        axes.scatter([across for across, _ in places], [up for _, up in places], label=name)
+    across, up = [across for across, _ in front], [up for _, up in front]
+    axes.scatter(across, up, s=120, facecolors="none", edgecolors="black", label="Pareto front")
+    for key, scale, axis in ((x, axes.set_xscale, axes.xaxis), (y, axes.set_yscale, axes.yaxis)):
+        if key.endswith("_bytes"):
+            scale("log", base=2)
+            axis.set_major_formatter(_size)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.legend()
+    return axes
+
+
+def _figure(point: dict[str, Any], key: str) -> float:
+    """Returns a figure of a point of a sweep, or the value of an axis."""
+    if not key.startswith("axis."):
+        return float(Result(json.dumps(point["result"]), "")[key])
+    name = key.removeprefix("axis.")
+    if name in point["axes"]:
+        return float(point["axes"][name])
+    return float(size_in_bytes(name, point["axes"][name.removesuffix("_bytes")]))
 
 
 def intervals(result: Result, key: str = "mean_ns", axes: Axes | None = None) -> Axes:

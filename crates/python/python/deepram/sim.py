@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._pool import Size, size_in_bytes
+from ._pool import Size
 from ._sweep import Sweep, sweep
-from .trace import Columns, Requests, source_of
+from .trace import Requests, source_of
 
 if TYPE_CHECKING:
     import pandas
@@ -93,26 +94,41 @@ def run(
     *,
     trace: str | os.PathLike[str] | Requests | None = None,
     format: str | None = None,  # noqa: A002
-    preset: str = "",
+    preset: str | None = None,
     config: str | os.PathLike[str] | None = None,
     set: Mapping[str, Any] | Iterable[str] = (),  # noqa: A002
-    seed: int = 1,
-    threads: int = 1,
-    depth: int = 1,
-    think: str = "0",
+    seed: int | None = None,
+    threads: int | None = None,
+    depth: int | None = None,
+    think: str | None = None,
     closed: bool = False,
-    requests: int = 0,
-    warm_up: int = 0,
+    requests: int | str | None = None,
+    warm_up: int | str | None = None,
     wrap: bool = False,
+    object_slots: int | str | None = None,
     dram: Size | None = None,
+    persist: str | Iterable[str] = (),
     precondition: str | None = None,
-    filled: float = 1.0,
+    filled: float | None = None,
+    suspend: bool = False,
     interval: str | None = None,
     processor: str | None = None,
     cores: int | None = None,
-    gap: int = 4,
+    gap: int | None = None,
+    clients: int | None = None,
+    logging: str | None = None,
+    work: str | None = None,
+    log_lock: str | None = None,
+    prefetch: str | int | None = None,
+    memory: str | None = None,
+    software: str | None = None,
+    drive: str | None = None,
+    swap: bool = False,
 ) -> Result:
     """Simulates a system under a workload or a trace, as ``deepram sim`` does.
+
+    Options have the names, the defaults and the checks of the command, whose help explains each. A note that the command would
+    print, about unusual requests, becomes a warning.
 
     Args:
         system: one of :func:`systems`, such as "nvmm", "flatflash" or "ssd".
@@ -122,64 +138,91 @@ def run(
         preset: the device, as ``deepram media list`` prints; the system's default unless given.
         config: a TOML file with presets of your own.
         set: other values for figures of the preset: {"nand.read": "30us"}. :func:`settings` lists the keys.
-        seed: seed of all random numbers: equal seeds give equal results.
-        threads: threads that issue requests without arrival times.
-        depth: outstanding requests of each thread.
-        think: time between a completion and the thread's next request, such as "5us".
+        seed: seed of all random numbers, 1 unless given: equal seeds give equal results.
+        threads: threads that issue requests without arrival times; 1 unless given.
+        depth: outstanding requests of each thread; 1 unless given.
+        think: time between a completion and the thread's next request, such as "5us"; none unless given.
         closed: whether arrival times are ignored.
-        requests: most requests; 0 for all.
-        warm_up: requests at the start that the result excludes.
+        requests: most requests, such as 1000 or "2.5M"; all unless given.
+        warm_up: requests at the start that the result excludes; none unless given.
         wrap: whether addresses beyond the device wrap around.
+        object_slots: places of 4 KiB over which the objects of an object trace are spread.
         dram: DRAM in front of the flash, for systems that have it: bytes or text.
-        precondition: state of a drive before the run: "empty", "sequential" or "steady".
-        filled: the share of its pages that are then written, 0 to 1.
+        persist: address ranges that a flush makes durable, such as "0..1GiB".
+        precondition: state of a drive before the run: "empty" (unless given), "sequential" or "steady".
+        filled: the share of its pages that are then written, 0 to 1; all unless given.
+        suspend: whether reads suspend programs and erases.
         interval: length of the intervals of :meth:`Result.intervals`, such as "1ms".
         processor: preset of a processor whose threads use the system as their memory.
-        cores: its cores.
-        gap: instructions between two references of a generated workload on a processor.
+        cores: its cores; those of the preset unless given.
+        gap: instructions between two references of a generated workload on a processor; 4 unless given.
+        clients: clients of a database (the workloads tpcc, tpcb and tatp); requests then count transactions.
+        logging: their logs: "central" or "own".
+        work: processor time of a client before each access, such as "10us".
+        log_lock: time that a record holds the lock of the central log, such as "1us".
+        prefetch: prefetch of nvmm on a miss: "none", "streams", or a number of blocks.
+        memory: preset of the DRAM of ssd-paging.
+        software: preset of the operating system of ssd-paging.
+        drive: preset of the SSD of ssd-buffer and pmem.
+        swap: whether the pages of ssd-paging are anonymous memory in swap instead of a mapped file.
 
     Returns:
         the result.
 
     Raises:
-        errors.SimError: the configuration is invalid, or the device runs full.
+        errors.SimError: an option is invalid, does not fit the system or the others, or the device runs full. Options are
+            checked where ``deepram sim`` checks them.
         errors.TraceError: the workload or the trace cannot be read.
-        ValueError: an option is invalid.
+        FileNotFoundError: the trace does not exist.
     """
-    if (workload is None) == (trace is None):
-        raise ValueError("give a workload or a trace, and not both")
-    overrides = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else list(set)
-    keys = [text.split("=")[0].strip() for text in overrides]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        raise ValueError(f"set: {twice} is given twice")
-    name = workload if workload is not None else ("arrays" if isinstance(trace, Columns) else os.fspath(trace))  # type: ignore[arg-type]
-    options = {
+    arrays = source_of(trace) if isinstance(trace, Requests) else None
+    given = {
+        "workload": workload,
+        "trace": trace if arrays is None else None,
+        "format": format,
         "preset": preset,
-        "config": None if config is None else os.fspath(config),
-        "set": overrides,
         "seed": seed,
         "threads": threads,
         "depth": depth,
         "think": think,
-        "closed": closed,
+        "closed": closed or None,
         "requests": requests,
-        "warm_up": warm_up,
-        "wrap": wrap,
-        "dram": None if dram is None else size_in_bytes("dram", dram),
+        "warm-up": warm_up,
+        "wrap": wrap or None,
+        "object-slots": object_slots,
+        "dram": dram,
+        "persist": ",".join([persist] if isinstance(persist, str) else persist) or None,
         "precondition": precondition,
         "filled": filled,
+        "suspend": suspend or None,
         "interval": interval,
         "processor": processor,
         "cores": cores,
         "gap": gap,
-        "name": name,
+        "clients": clients,
+        "logging": logging,
+        "work": work,
+        "log-lock": log_lock,
+        "prefetch": prefetch,
+        "memory": memory,
+        "software": software,
+        "drive": drive,
+        "swap": swap or None,
     }
-    for option in ("threads", "depth"):
-        if options[option] < 1:  # type: ignore[operator]
-            raise ValueError(f"{option}: {options[option]}; at least 1")
-    text, table = _native.simulate(system, source_of(workload if workload is not None else trace, format), options)
+    options = [(name, _text(value)) for name, value in given.items() if value is not None]
+    overrides = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else list(set)
+    path = None if config is None else os.fspath(config)
+    text, table, notes = _native.simulate(system, options, overrides, path, arrays)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
     return Result(text, table)
+
+
+def _text(value: Any) -> str:
+    """Returns an option's value as the command line would have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
 def frame(results: Iterable[Result], library: str = "pandas") -> Any:

@@ -54,10 +54,6 @@ class Requests:
         return len(self.offsets)
 
 
-#: The class of columns, under the name that :mod:`deepram.sim` uses.
-Columns = Requests
-
-
 def _column(name: str, values: NDArray[Any], length: int) -> NDArray[np.uint64]:
     if values.ndim > 0 and len(values) != length:
         raise ValueError(f"{name}: {len(values)} values for {length} requests")

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// What the tests import. The versions are those that the environment was made with.
-const PACKAGES: [&str; 6] = ["numpy", "pytest", "mypy", "pandas", "matplotlib", "cloudpickle"];
+const PACKAGES: [&str; 8] =
+    ["numpy", "pytest", "mypy", "pandas", "matplotlib", "cloudpickle", "nbclient", "ipykernel"];
 /// Libraries whose tests are skipped without them.
-const LIBRARIES: [&str; 8] =
-    ["pyarrow", "dask[array]", "distributed", "scikit-learn", "joblib", "polars", "ipython", "torch"];
+const LIBRARIES: [&str; 9] =
+    ["pyarrow", "dask[array]", "distributed", "scikit-learn", "joblib", "polars", "torch", "zarr", "h5py"];
 
 fn target() -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import pytest
 import deepram
 from deepram import errors
 
+ROOT = Path(__file__).parents[4]
 WORKLOAD = "zipf:theta=0.99,span=16MiB,count=2k,read=0.7"
 
 
@@ -44,6 +48,43 @@ def test_arrays_are_requests():
     assert deepram.sim.run("ssd", trace=timed)["simulated_time_ns"] >= 2.9e9
 
 
+def test_unusual_requests_are_warned_of():
+    late = deepram.sim.Requests([0, 4096, 8192], 4096, False, [0, 2e-3, 1e-3])
+    with pytest.warns(UserWarning, match="1 of 3 requests have an earlier arrival time"):
+        deepram.sim.run("ssd", trace=late)
+
+
+def test_arrays_and_a_trace_file_of_the_same_requests_give_the_same_figures(tmp_path):
+    file = tmp_path / "trace.csv"
+    rows = (f"{n},write,{n % 7 * 4096},4096\n" for n in range(100))
+    file.write_text("time_us,op,offset,size\n" + "".join(rows))
+    arrays = deepram.sim.Requests([n % 7 * 4096 for n in range(100)], 4096, True, [n * 1e-6 for n in range(100)])
+    for more in ({}, {"processor": "nvmm-host"}):
+        system = "dram" if more else "ssd"
+        one, two = (dict(deepram.sim.run(system, trace=trace, **more)) for trace in (file, arrays))
+        assert (one.pop("workload"), two.pop("workload")) == (str(file), "arrays") and one == two
+
+
+def test_the_options_of_the_command_are_those_of_the_function():
+    import inspect
+
+    tatp = {"clients": 2, "requests": 50, "logging": "own", "work": "5us", "persist": ["0..1MiB"]}
+    assert deepram.sim.run("flatflash", "tatp", **tatp)["requests"] > 0
+    assert deepram.sim.run("nvmm", "uniform:span=1MiB,count=100", prefetch=2, dram="1MiB", wrap=True)["requests"] == 100
+    source = (ROOT / "crates/sim/src/simulation/options.rs").read_text()
+    listed = source[source.index("pub const OPTIONS") :]
+    names = re.findall(r'"([a-z-]+)"', listed[: listed.index("];")])
+    parameters = set(inspect.signature(deepram.sim.run).parameters)
+    assert {name.replace("-", "_") for name in names} == parameters - {"set", "config"}
+
+
+def test_a_signal_ends_a_simulation():
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(KeyboardInterrupt):
+        deepram.sim.run("ssd", "uniform:span=1GiB,count=200M", wrap=True)
+
+
 def test_a_processor_uses_a_memory_system():
     result = deepram.sim.run("dram", "uniform:span=16MiB,count=4k", processor="nvmm-host", threads=2, cores=2)
     assert result["requests"] > 0
@@ -54,7 +95,8 @@ def test_a_processor_uses_a_memory_system():
     [
         ({"system": "sdd", "workload": WORKLOAD}, errors.SimError, "did you mean ssd"),
         ({"system": "ssd", "workload": "zpif:span=1MiB"}, errors.TraceError, "zipf"),
-        ({"system": "ssd"}, ValueError, "give a workload or a trace"),
+        ({"system": "ssd"}, errors.SimError, "neither workload nor trace"),
+        ({"system": "ssd", "workload": WORKLOAD, "trace": "x.csv"}, errors.SimError, "exclude each other"),
         ({"system": "ssd", "workload": "uniform:span=1MiB"}, ValueError, "endless"),
         ({"system": "ssd", "workload": WORKLOAD, "set": {"nand.raed": "1us"}}, errors.SimError, "nand.read"),
         ({"system": "ssd", "workload": WORKLOAD, "set": ["a=1", "a=2"]}, ValueError, "given twice"),
@@ -62,8 +104,12 @@ def test_a_processor_uses_a_memory_system():
         ({"system": "dram", "workload": WORKLOAD, "precondition": "steady"}, ValueError, "is for ssd"),
         ({"system": "ssd", "workload": WORKLOAD, "precondition": "old"}, ValueError, "steady"),
         ({"system": "ssd", "workload": WORKLOAD, "think": "5 parsecs"}, ValueError, "think"),
-        ({"system": "ssd", "workload": WORKLOAD, "threads": 0}, ValueError, "at least 1"),
-        ({"system": "ssd", "trace": "no/such/trace.csv"}, FileNotFoundError, "no such trace"),
+        ({"system": "ssd", "workload": WORKLOAD, "threads": 0}, ValueError, "threads: .0. is not a whole number from 1"),
+        ({"system": "ssd", "workload": WORKLOAD, "filled": 0.5}, errors.SimError, "filled needs precondition"),
+        ({"system": "ssd", "workload": WORKLOAD, "warm_up": 2000}, errors.SimError, "^warm_up 2000 covers all"),
+        ({"system": "ssd", "workload": WORKLOAD, "object_slots": 0}, errors.SimError, "object_slots: expected at least"),
+        ({"system": "ssd", "workload": WORKLOAD, "prefetch": 2}, errors.SimError, "^prefetch is for nvmm"),
+        ({"system": "ssd", "trace": "no/such/trace.csv"}, FileNotFoundError, "no/such/trace.csv"),
     ],
 )
 def test_wrong_arguments_of_a_simulation_say_what_would_be_right(arguments, kind, part):
@@ -151,7 +197,7 @@ def test_a_trace_file_is_characterised(tmp_path):
     assert deepram.trace.characterize(tmp_path / "disksim")["records"] == 2
     assert deepram.trace.characterize(str(tmp_path / "disksim"), limit=1)["records"] == 1
     for source, kind, part in [
-        (tmp_path / "none", errors.TraceError, "none"),
+        (tmp_path / "none", FileNotFoundError, "none"),
         ("a/b", FileNotFoundError, "no such trace"),
         (5, TypeError, "neither"),
         ("zipf:span=1MiB", ValueError, "endless"),

@@ -84,6 +84,19 @@ def test_results_are_a_frame(spec):
     assert frame.groupby("preset")["latency.mean_ns"].mean().loc["z-ssd"] > 0
 
 
+def test_the_front_of_a_sweep_is_a_chart(spec):
+    pytest.importorskip("matplotlib").use("Agg")
+    results = deepram.sim.sweep(spec)
+    axes = deepram.plot.pareto(results, "latency.mean_ns", "throughput_requests_per_s", by="preset")
+    drawn = {points.get_label(): points.get_offsets() for points in axes.collections}
+    assert {name: len(places) for name, places in drawn.items()} == {"z-ssd": 20, "tlc": 20, "Pareto front": len(results.front)}
+    first = next(point for point in results if point["point"] == results.front[0])["result"]
+    assert drawn["Pareto front"][0].tolist() == [first["latency"]["mean_ns"], first["throughput_requests_per_s"]]
+    assert len(deepram.plot.pareto(results, "axis.depth", "latency.mean_ns").collections) == 2
+    with pytest.raises(KeyError, match="latncy"):
+        deepram.plot.pareto(results, "axis.depth", "latncy.mean_ns")
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "kind", "part"),
     [

@@ -90,11 +90,11 @@ const RULES: &[Rule] = &[
     ("log-lock", &[], "clients"),
 ];
 
-/// Checks options that are given by name, in any order.
+/// Checks options that are given by their names in [`super::OPTIONS`], in any order. Requests in memory count as `trace`.
 ///
 /// # Errors
 /// Two of them exclude each other, one needs another that is not given, or neither a workload nor a trace is given.
-pub(crate) fn check_together(given: &[&str]) -> Result<(), SimError> {
+pub fn check_together(given: &[&str]) -> Result<(), SimError> {
     let has = |name: &str| given.contains(&name);
     for (option, excluded, needed) in RULES.iter().filter(|(option, ..)| has(option)) {
         if let Some(other) = excluded.iter().find(|other| has(other)) {

@@ -37,23 +37,24 @@ impl RequestCounts {
         self.requests.get()
     }
 
-    /// The records as requests, counted; `observe` is called now and then with the number so far.
+    /// The records as requests, counted; `observe` is called now and then with the number so far, and ends the simulation
+    /// by `false`.
     pub(super) fn counted<'a, I>(
         &'a self,
         items: I,
         objects: ObjectPlacement,
-        observe: &'a dyn Fn(u64),
+        observe: &'a dyn Fn(u64) -> bool,
     ) -> impl Iterator<Item = Result<Request, SimError>> + 'a
     where
         I: Iterator<Item = Result<Item, TraceError>> + 'a,
     {
-        requests(items, objects).inspect(move |request| {
-            if let Ok(request) = request {
-                let n = self.add(request);
-                if n.is_multiple_of(STEP) {
-                    observe(n);
-                }
+        requests(items, objects).map(move |request| {
+            let request = request?;
+            let n = self.add(&request);
+            if n.is_multiple_of(STEP) && !observe(n) {
+                return Err(SimError::Stopped { requests: n });
             }
+            Ok(request)
         })
     }
 

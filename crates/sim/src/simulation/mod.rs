@@ -12,7 +12,7 @@
 //! simulation.set_option("workload", "uniform:span=1MiB,count=100")?;
 //! simulation.set_option("depth", "4")?;
 //! simulation.set.push("nand.read=30us".into());
-//! let (result, _notes) = simulation.run(&Registry::builtin()?, &|_requests| {})?;
+//! let (result, _notes) = simulation.run(&Registry::builtin()?, &|_requests| true)?;
 //! assert_eq!(result.requests, 100);
 //! # Ok::<(), deepram_sim::SimError>(())
 //! ```
@@ -24,16 +24,16 @@ mod run;
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use deepram_core::units::{Bytes, Picos};
-use deepram_trace::Format;
+use deepram_trace::{Columns, Format};
 
 use crate::clients::Logging;
 use crate::nvmm::Prefetch;
 use crate::run::System;
 
-pub(crate) use check::check_together;
-pub use check::set_once;
+pub use check::{check_together, set_once};
 pub use options::{OPTIONS, parse_interval, parse_object_slots, parse_prefetch, parse_region, parse_time};
 
 /// Size of the slot of an object of a trace, bytes.
@@ -62,6 +62,8 @@ pub struct Simulation {
     pub workload: Option<String>,
     /// A trace file.
     pub trace: Option<PathBuf>,
+    /// Requests in memory instead of a workload or a trace file.
+    pub columns: Option<Arc<Columns>>,
     /// Format of the trace; `None` to recognise it from its content.
     pub format: Option<Format>,
     /// Preset of the device; the system's default preset if empty.
@@ -132,6 +134,7 @@ impl Simulation {
             system,
             workload: None,
             trace: None,
+            columns: None,
             format: None,
             preset: String::new(),
             set: Vec::new(),

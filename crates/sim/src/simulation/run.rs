@@ -76,14 +76,15 @@ impl Simulation {
     }
 
     /// Simulates, and returns the result with notes on unusual requests. `observe` is called now and then with the
-    /// number of requests so far.
+    /// number of requests so far, and returns whether the simulation goes on.
     ///
     /// # Errors
-    /// An option, a preset or the input is invalid; the input has no requests to measure; the device runs full.
+    /// An option, a preset or the input is invalid; the input has no requests to measure; the device runs full;
+    /// `observe` has ended the simulation.
     pub fn run(
         &self,
         registry: &Registry,
-        observe: &dyn Fn(u64),
+        observe: &dyn Fn(u64) -> bool,
     ) -> Result<(RunResult, Vec<String>), SimError> {
         self.check()?;
         let config = self.system_config();
@@ -95,8 +96,8 @@ impl Simulation {
             return Ok((self.by_clients(clients, spec, registry, &config, &mut options)?, Vec::new()));
         }
         let seen = RequestCounts::default();
-        let result = match (&self.workload, &self.trace) {
-            (Some(spec), _) => {
+        let result = match (&self.workload, &self.trace, &self.columns) {
+            (Some(spec), ..) => {
                 options.workload = title(spec);
                 let workload = Workload::new(spec, self.seed)?;
                 if !workload.ends() && self.requests == 0 {
@@ -108,12 +109,17 @@ impl Simulation {
                 let items = workload.map(Ok::<_, TraceError>);
                 run(registry, &config, seen.counted(items, self.objects(), observe), &options)?
             }
-            (None, Some(file)) => {
+            (None, Some(file), _) => {
                 options.workload = file.display().to_string();
                 let items = self.reader(file)?;
                 run(registry, &config, seen.counted(items, self.objects(), observe), &options)?
             }
-            (None, None) => return Err(no_input()),
+            (None, None, Some(columns)) => {
+                options.workload = IN_MEMORY.into();
+                let items = columns.items().map(Ok::<_, TraceError>);
+                run(registry, &config, seen.counted(items, self.objects(), observe), &options)?
+            }
+            (None, None, None) => return Err(no_input()),
         };
         let notes = seen.check(&options.workload, self.warm_up, self.closed)?;
         Ok((result, notes))
@@ -131,22 +137,33 @@ impl Simulation {
         let mut processor = ProcessorOptions::new(&preset)?;
         processor.cores = self.cores.unwrap_or(processor.cores);
         processor.wrap = self.wrap;
-        let threads = match (&self.workload, &self.trace) {
-            (Some(spec), _) => {
+        let one_thread = || match self.threads {
+            0 | 1 => Ok(()),
+            _ => {
+                Err(SimError::Options("a trace has one thread; --threads is for generated workloads".into()))
+            }
+        };
+        let threads = match (&self.workload, &self.trace, &self.columns) {
+            (Some(spec), ..) => {
                 options.workload = format!("{}, {} threads, gap {}", title(spec), self.threads, self.gap);
                 workload_threads(spec, self.seed, self.threads, self.gap)?
             }
-            (None, Some(file)) => {
-                if self.threads > 1 {
-                    let why = "a trace has one thread; --threads is for generated workloads";
-                    return Err(SimError::Options(why.into()));
-                }
+            (None, Some(file), _) => {
+                one_thread()?;
                 options.workload = file.display().to_string();
-                let references: ThreadReferences<'static> =
+                let references: ThreadReferences<'_> =
                     Box::new(memory_references(self.reader(file)?, self.gap, self.objects()));
                 vec![references]
             }
-            (None, None) => return Err(no_input()),
+            (None, None, Some(columns)) => {
+                one_thread()?;
+                options.workload = IN_MEMORY.into();
+                let items = columns.items().map(Ok::<_, TraceError>);
+                let references: ThreadReferences<'_> =
+                    Box::new(memory_references(items, self.gap, self.objects()));
+                vec![references]
+            }
+            (None, None, None) => return Err(no_input()),
         };
         run_threads(registry, config, warm_up_first(threads, self.warm_up), &processor, options)
     }
@@ -175,6 +192,9 @@ impl Simulation {
         run_clients(registry, config, Workload::new(spec, self.seed)?, &clients, options)
     }
 }
+
+/// The name of requests in memory in a result.
+const IN_MEMORY: &str = "arrays";
 
 fn no_input() -> SimError {
     SimError::Options("give --workload or --trace".into())

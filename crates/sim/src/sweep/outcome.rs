@@ -124,7 +124,7 @@ impl Sweep {
                 described.map_err(|error| error.to_string())?;
             let as_written =
                 |text: &str| if used == written { text.to_owned() } else { text.replace(&used, &written) };
-            let result = simulation.run(&self.registry, &|_| {});
+            let result = simulation.run(&self.registry, &|_| true);
             let (mut result, _) = result.map_err(|error| as_written(&error.to_string()))?;
             result.workload = as_written(&result.workload);
             serde_json::to_value(&result).map_err(|error| error.to_string())

@@ -74,7 +74,7 @@ fn a_point_is_the_simulation_that_its_values_describe() {
         simulation.set_option("preset", values[0]).unwrap();
         simulation.set.push(format!("nand.read={}", values[1]));
         simulation.set_option("seed", values[2]).unwrap();
-        let (result, _) = simulation.run(&Registry::builtin().unwrap(), &|_| {}).unwrap();
+        let (result, _) = simulation.run(&Registry::builtin().unwrap(), &|_| true).unwrap();
         let outcome: Value = serde_json::from_str(&sweep.outcome(point).unwrap()).unwrap();
         assert_eq!(outcome["status"], "done");
         assert_eq!(outcome["result"], serde_json::to_value(&result).unwrap());
