@@ -227,6 +227,10 @@ mod tests {
             ("fault=33us", 33_000_000),
             ("first_store = 21us", 21_000_000),
             ("write_back=6us", 6_000_000),
+            ("install=1us", 1_000_000),
+            ("fresh=2us", 2_000_000),
+            ("second_chance=3us", 3_000_000),
+            ("evict=4us", 4_000_000),
         ] {
             set_pool_option(&mut options, text).unwrap();
             let key = text.split('=').next().unwrap().trim();
@@ -240,6 +244,10 @@ mod tests {
             fault: Picos(33_000_000),
             protect: Picos(21_000_000),
             flush: Picos(6_000_000),
+            install: Picos(1_000_000),
+            fresh: Picos(2_000_000),
+            second_chance: Picos(3_000_000),
+            evict: Picos(4_000_000),
             ..PoolModelOptions::default()
         };
         assert_eq!(options, expected);

@@ -16,6 +16,8 @@ impl SwapWatermarks {
     /// Largest number of pages that are evicted together, and written together if dirty. More would make longer writes,
     /// behind which reads wait.
     pub const BATCH: usize = 64;
+    /// Pages that are protected and copied together; a thread that needs one of them waits for all.
+    pub const PROTECTED_TOGETHER: usize = 32;
     /// Pages that stay in memory although other memory takes all of the budget.
     pub const LEAST_PAGED: usize = 64;
 

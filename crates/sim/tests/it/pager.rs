@@ -21,6 +21,7 @@ fn options(frames: u32) -> PoolModelOptions {
         fault: Picos(9_000_001),
         protect: Picos(5_000_000),
         flush: Picos(1_000_000),
+        ..PoolModelOptions::default()
     }
 }
 
