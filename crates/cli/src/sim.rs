@@ -129,7 +129,8 @@ pub(crate) struct SimArgs {
     /// Preset of the SSD of ssd-buffer [default: hybrid-buffer] and of pmem [default: sata-mlc]
     #[arg(long, value_name = "PRESET")]
     drive: Option<String>,
-    /// Let the pages of ssd-paging be anonymous memory in swap instead of a mapped file
+    /// Let the pages of ssd-paging be anonymous memory in swap instead of a mapped file; let pool be the pager of `deepram run` over
+    /// its swap file instead of a pool over its journal
     #[arg(long)]
     swap: bool,
     /// Interval of the time series: 100us, 1ms; microseconds without a unit

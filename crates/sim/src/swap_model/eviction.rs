@@ -124,7 +124,9 @@ impl SwapModel {
             batch.victims += victims.len();
             for (page, destination) in victims {
                 batch.freed += usize::from(destination.frame().is_none());
-                dirty.extend(matches!(destination, Destination::WriteBack(_)).then_some(destination.frame()).flatten());
+                dirty.extend(
+                    matches!(destination, Destination::WriteBack(_)).then_some(destination.frame()).flatten(),
+                );
                 self.unmap(page, destination);
             }
         }
@@ -143,9 +145,13 @@ impl SwapModel {
 
     /// Sends the writes of a batch that begins at the time `from` to the device, all at once.
     fn start_writes(&mut self, batch: &mut Batch, from: Time) {
-        let software = batch.victims as u64 * self.options.evict.0 + batch.dirty as u64 * self.options.flush.0;
+        let software =
+            batch.victims as u64 * self.options.evict.0 + batch.dirty as u64 * self.options.flush.0;
         let from = from + software;
-        let ends = batch.runs.iter().map(|run| self.device.request(from, true, run.frames.len() as u64 * PAGE_BYTES));
+        let ends = batch
+            .runs
+            .iter()
+            .map(|run| self.device.request(from, true, run.frames.len() as u64 * PAGE_BYTES));
         batch.end = ends.max().unwrap_or(from);
     }
 
@@ -190,12 +196,13 @@ impl SwapModel {
             let Some(resident) = info.state.resident() else { continue };
             let slot = resident.slot();
             let admit = || self.admission.admit();
-            let destination = match Departure::choose(slot.is_some(), false, info.read_ahead, info.heat, admit) {
-                Departure::Stays => None,
-                Departure::Drops => slot.map(Destination::Drop),
-                Departure::Buffered => self.buffer.insert(address, slot).map(Destination::VictimBuffer),
-                Departure::WrittenBack => self.buffer.insert(address, slot).map(Destination::WriteBack),
-            };
+            let destination =
+                match Departure::choose(slot.is_some(), false, info.read_ahead, info.heat, admit) {
+                    Departure::Stays => None,
+                    Departure::Drops => slot.map(Destination::Drop),
+                    Departure::Buffered => self.buffer.insert(address, slot).map(Destination::VictimBuffer),
+                    Departure::WrittenBack => self.buffer.insert(address, slot).map(Destination::WriteBack),
+                };
             let Some(destination) = destination else {
                 self.policy.insert(key);
                 continue;

@@ -2,7 +2,7 @@
 
 use deepram_core::paging::huge_pages::{CHUNK_BYTES, CHUNK_PAGES};
 use deepram_core::paging::readahead::fresh_pages;
-use deepram_core::paging::{Block, FaultAction, PAGE, ReadaheadAdmission, Resident};
+use deepram_core::paging::{Block, FaultAction, PAGE, Resident};
 
 use super::reads::{Cause, Incoming, PAGES_TOGETHER};
 use super::{PAGE_BYTES, PageState, SwapModel, SwapModelEvent, Trigger};
@@ -102,7 +102,7 @@ impl SwapModel {
         let info = &mut self.pages[page as usize];
         info.heat.warm();
         if std::mem::take(&mut info.read_ahead) {
-            ReadaheadAdmission::page_returned(&mut self.admission);
+            self.admission.page_returned();
         }
         let slot = self.buffer.slot(frame);
         // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
@@ -133,11 +133,7 @@ impl SwapModel {
     }
 
     /// The block of a missed page, and the other pages of the block that are in the swap file and are read with it.
-    fn fault_around(
-        &mut self,
-        page: u32,
-        context: &mut Context<SwapModelEvent>,
-    ) -> (Block, Vec<Incoming>) {
+    fn fault_around(&mut self, page: u32, context: &mut Context<SwapModelEvent>) -> (Block, Vec<Incoming>) {
         let address = self.address(page);
         let mut fault_around = std::mem::take(&mut self.fault_around);
         let block = fault_around.record_miss(address, |pages| self.excess(pages) == 0);

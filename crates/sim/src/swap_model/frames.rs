@@ -27,7 +27,8 @@ impl SwapModel {
     #[must_use]
     pub fn table_frames(&self) -> usize {
         let pages = self.known_chunks * CHUNK_PAGES * TABLE_BYTES;
-        let tables = pages + self.slots.memory_bytes() + self.buffer.memory_bytes() + self.policy.memory_bytes();
+        let tables =
+            pages + self.slots.memory_bytes() + self.buffer.memory_bytes() + self.policy.memory_bytes();
         (tables + self.read_slots.buffer_bytes()).div_ceil(PAGE)
     }
 

@@ -27,8 +27,8 @@ use std::collections::VecDeque;
 use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::frames_of_buffer;
 use deepram_core::paging::{
-    FaultAround, Heat, PAGE, PagePrediction, PagerPolicy, ReadaheadAdmission, Streams, SwapSlots, SwapWatermarks,
-    VictimBuffer, WritePrediction,
+    FaultAround, Heat, PAGE, PagePrediction, PagerPolicy, ReadaheadAdmission, Streams, SwapSlots,
+    SwapWatermarks, VictimBuffer, WritePrediction,
 };
 use deepram_core::units::{Bytes, Picos};
 use deepram_media::MeasuredFile;
@@ -316,7 +316,8 @@ impl Device for SwapModel {
             in_memory + of(|state| matches!(state, PageState::Incoming)) + self.buffer.used_frames() as u64,
         )?;
         let writing = self.evictors.iter().flatten().map(Batch::pages_in_flight).sum::<u64>();
-        let stored = of(|state| matches!(state, PageState::Clean(_) | PageState::Stored(_) | PageState::Incoming));
+        let stored =
+            of(|state| matches!(state, PageState::Clean(_) | PageState::Stored(_) | PageState::Incoming));
         let slots = stored + self.buffered_slots() + writing;
         law("each slot has one page", self.slots.allocated() as u64, slots)?;
         law("no access waits at the end", self.waiting.len() as u64, 0)

@@ -28,9 +28,9 @@ fn options(pages: u64, frames: u64) -> PoolModelOptions {
 
 fn run(model: &mut SwapModel, accesses: &[(u64, Op)], depth: u32) -> HostResult {
     let host = HostOptions { per_thread: depth, ..HostOptions::default() };
-    let requests = accesses.iter().map(|(page, op)| {
-        Ok(Request { time_ps: None, device: 0, offset: page * PAGE + 8, len: 8, op: *op })
-    });
+    let requests = accesses
+        .iter()
+        .map(|(page, op)| Ok(Request { time_ps: None, device: 0, offset: page * PAGE + 8, len: 8, op: *op }));
     drive(model, requests, &host).unwrap()
 }
 
@@ -186,7 +186,9 @@ fn steps(seed: u64, pages: u64, count: usize) -> Vec<Step> {
             }
             4 => {
                 let block = start / 8 * 8;
-                all.extend([3, 6, 1, 5, 0, 7, 2, 4].map(|n| Step::Access((block + n).min(pages - 1), Op::Read)));
+                all.extend(
+                    [3, 6, 1, 5, 0, 7, 2, 4].map(|n| Step::Access((block + n).min(pages - 1), Op::Read)),
+                );
             }
             5 => all.push(Step::Cold(0, pages)),
             _ => all.push(Step::Cold(start, (1 + random.below(600)).min(pages - start))),
@@ -235,7 +237,8 @@ fn counts_are_those_of_the_real_pager_where_nothing_depends_on_time() {
         let expected = counts_of(&model);
         assert_eq!(expected, counts_of_pager(&paged, &expected), "seed {seed}: at the end");
         let used = |name: &str| expected.iter().any(|(of, count)| *of == name && *count > 0);
-        for name in ["victim_buffer_hits", "faults_write_protected", "readahead_windows_used", "faults_major"] {
+        for name in ["victim_buffer_hits", "faults_write_protected", "readahead_windows_used", "faults_major"]
+        {
             assert!(used(name), "seed {seed}: the steps have no {name}: {expected:?}");
         }
     }
@@ -279,7 +282,10 @@ fn misses_are_nearly_those_of_the_real_pager_where_evictors_run() {
             let (real, count) = ((real[n].1 - before[n].0.1) as f64, (count - before[n].1.1) as f64);
             eprintln!("writes {writes} skewed {skewed} {name}: simulated {count} real {real}");
             if ["faults_major", "evicted_pages", "reads"].contains(name) {
-                assert!((count - real).abs() < 0.05 * real.max(1000.0), "{name}: simulated {count}, real {real}");
+                assert!(
+                    (count - real).abs() < 0.05 * real.max(1000.0),
+                    "{name}: simulated {count}, real {real}"
+                );
             }
         }
     }

@@ -99,7 +99,13 @@ impl FilledPool {
 
     /// Measures the costs: those of a step by repeating the step alone, that of a fault by random loads at a size of DRAM that
     /// is not predicted.
-    pub(super) fn costs(&self, scratch: &Scratch, file: &MeasuredFile, hit_ns: f64, accesses: u64) -> anyhow::Result<PoolCosts> {
+    pub(super) fn costs(
+        &self,
+        scratch: &Scratch,
+        file: &MeasuredFile,
+        hit_ns: f64,
+        accesses: u64,
+    ) -> anyhow::Result<PoolCosts> {
         let path = scratch.file("cost.pool");
         create(&path, 2 * SEGMENTS * PAGE)?;
         let faults = FaultOptions { readahead: false, ..FaultOptions::default() };

@@ -79,7 +79,14 @@ impl Program {
             _ => &["python3", "-c", SQLITE],
         };
         let mut command = Command::new(deepram);
-        command.args(words).args(["--dram", &format!("{dram}B"), "--without", "huge-pages", "--stats", "json"]);
+        command.args(words).args([
+            "--dram",
+            &format!("{dram}B"),
+            "--without",
+            "huge-pages",
+            "--stats",
+            "json",
+        ]);
         command.arg("--store").arg(&self.dir).arg("--").args(program).stdin(Stdio::null());
         let begin = Instant::now();
         let output = command.output()?;
@@ -113,7 +120,12 @@ impl Program {
     }
 
     /// Processor time of the program between two recorded accesses, from the rate of a run with [`Program::ample`] DRAM.
-    pub(super) fn think(&self, file: &MeasuredFile, costs: &SwapCosts, ample_per_s: f64) -> anyhow::Result<Picos> {
+    pub(super) fn think(
+        &self,
+        file: &MeasuredFile,
+        costs: &SwapCosts,
+        ample_per_s: f64,
+    ) -> anyhow::Result<Picos> {
         let faults = self.simulate(file, costs, self.ample(), Picos(0))?;
         let seconds = (1.0 / ample_per_s - 1.0 / faults.per_s).max(0.0);
         Ok(Picos((seconds * 1e12) as u64))

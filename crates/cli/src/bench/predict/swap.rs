@@ -113,7 +113,13 @@ fn each(time: Duration, count: u64) -> f64 {
 
 /// Measures the costs: those of a step by repeating the step alone, those of a fault under device reads by random loads at
 /// sizes of DRAM that are not predicted.
-pub(super) fn costs(dir: &Path, file: &MeasuredFile, hit_ns: f64, data: u64, accesses: u64) -> anyhow::Result<SwapCosts> {
+pub(super) fn costs(
+    dir: &Path,
+    file: &MeasuredFile,
+    hit_ns: f64,
+    data: u64,
+    accesses: u64,
+) -> anyhow::Result<SwapCosts> {
     let memory = paged(dir, 3 * PAGES * PAGE, 8 * PAGES * PAGE)?;
     // Downwards each fault brings in one page, upwards up to 64.
     let ((), alone) = timed(|| (0..PAGES).rev().for_each(|page| store(&memory, page)));
@@ -202,7 +208,11 @@ pub(super) fn measure(
     let after = memory.pager().stats();
     // Threads that start later may run on any processor.
     memory.end_pinning();
-    Ok(Outcome { per_s: count as f64 / time.as_secs_f64(), counts: counts(&before, &after, count), frames: None })
+    Ok(Outcome {
+        per_s: count as f64 / time.as_secs_f64(),
+        counts: counts(&before, &after, count),
+        frames: None,
+    })
 }
 
 /// Simulates the same array: the fill, the warm-up and the measurement.

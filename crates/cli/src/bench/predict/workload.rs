@@ -86,7 +86,10 @@ mod tests {
         for work in Workload::ARRAYS {
             let words: Vec<u64> = work.words(data).take(1000).collect();
             let requests: Vec<Request> = work.requests(data, 1000).map(Result::<_, ()>::unwrap).collect();
-            assert!(words.iter().zip(&requests).all(|(word, request)| word * 8 == request.offset), "{work:?}");
+            assert!(
+                words.iter().zip(&requests).all(|(word, request)| word * 8 == request.offset),
+                "{work:?}"
+            );
             assert!(words.iter().all(|word| word * 8 < data), "{work:?}");
             let pages: std::collections::BTreeSet<u64> = words.iter().map(|word| word / PAGE_WORDS).collect();
             assert_eq!(pages.len(), 64, "{work:?} accesses every page");
