@@ -222,6 +222,7 @@ mod tests {
         let mut options = PoolModelOptions::default();
         for (text, value) in [
             ("data=1GiB", 1 << 30),
+            ("budget=2GiB", 2 << 30),
             ("segment=8KiB", 8192),
             ("hit=5ns", 5_000),
             ("fault=33us", 33_000_000),
@@ -239,6 +240,7 @@ mod tests {
         }
         let expected = PoolModelOptions {
             data: Bytes(1 << 30),
+            budget: Bytes(2 << 30),
             segment: Bytes(8192),
             hit: Picos(5_000),
             fault: Picos(33_000_000),

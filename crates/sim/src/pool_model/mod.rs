@@ -155,6 +155,9 @@ impl PoolModel {
             return Err(SimError::config("pool.data", "must be 1 to 2^32 - 1 segments"));
         }
         let most_frames = frames.min(segments as usize);
+        options.budget = options.budget.max(options.dram);
+        let budget = usize::try_from(options.budget.0 / options.segment.0).unwrap_or(usize::MAX);
+        let longest = max_window(budget.min(segments as usize));
         Ok(Self {
             clock: PoolPolicy::new(most_frames),
             segments: vec![SegmentState::ABSENT; segments as usize],
@@ -165,7 +168,7 @@ impl PoolModel {
             starved: false,
             writing: Vec::new(),
             device: MeasuredDevice::new(file),
-            readahead: Readahead::new(&options, max_window(most_frames), segments as usize),
+            readahead: Readahead::new(&options, longest, segments as usize),
             runs: Slab::new(),
             loading: Vec::new(),
             waiting: VecDeque::new(),

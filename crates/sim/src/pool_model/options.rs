@@ -29,6 +29,10 @@ pub struct PoolModelOptions {
     /// a part of it, as in the option of `deepram run`.
     #[serde(serialize_with = "crate::quantity::bytes")]
     pub dram: Bytes,
+    /// Journal: the pool's budget, of which `dram` is the part that tables and buffers leave; 0 if that is all. Windows and
+    /// the handlers' buffers follow it.
+    #[serde(serialize_with = "crate::quantity::bytes")]
+    pub budget: Bytes,
     /// Size of a segment, bytes.
     #[serde(serialize_with = "crate::quantity::bytes")]
     pub segment: Bytes,
@@ -70,6 +74,7 @@ impl Default for PoolModelOptions {
             backing: PoolBacking::Journal,
             data: Bytes(0),
             dram: Bytes(0),
+            budget: Bytes(0),
             segment: Bytes(4096),
             hit: Picos(96_000),
             fault: Picos(33_000_000),
@@ -105,6 +110,12 @@ pub(crate) const POOL_KEYS: &[OptionKey<PoolModelOptions>] = &[
         dimension: Dimension::Size,
         help: "size of the data; the preset's span if not given",
         field: |options| &mut options.data.0,
+    },
+    OptionKey {
+        key: "budget",
+        dimension: Dimension::Size,
+        help: "journal: DRAM with tables and buffers; as much as --dram if not given",
+        field: |options| &mut options.budget.0,
     },
     OptionKey {
         key: "segment",

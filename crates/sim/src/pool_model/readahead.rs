@@ -56,7 +56,7 @@ pub(super) struct Readahead {
 impl Readahead {
     pub(super) fn new(options: &PoolModelOptions, max_window: usize, segments: usize) -> Self {
         let handlers = options.handlers.max(1);
-        let each = options.dram.0 / BUFFERS_SHARE / u64::from(handlers) / 2 / options.segment.0;
+        let each = options.budget.0 / BUFFERS_SHARE / u64::from(handlers) / 2 / options.segment.0;
         Self {
             streams: Streams::new(max_window),
             places: (0..segments as u64).collect(),

@@ -3,7 +3,7 @@
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
 //! alone, and the software time of a fault under device reads, because a sleeping processor must wake. The last is
-//! calibrated on random loads at sizes of DRAM that are not predicted. No input is fitted to the predicted runs.
+//! calibrated on random loads, and the time of a page that is read ahead on a scan, at sizes of DRAM that are not predicted. No input is fitted to the predicted runs.
 //!
 //! Costs and runs are repeated in rounds, so that other load on the machine affects all of them alike; medians count. The pager
 //! runs without huge pages, which the simulator lacks.
@@ -130,6 +130,21 @@ impl Outcome {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The cost of a step, nanoseconds, with which `simulated` has this rate; 0 if the rate is higher with every cost. A higher cost
+/// makes no rate higher.
+fn cost_of_rate(per_s: f64, simulated: impl Fn(f64) -> anyhow::Result<f64>) -> anyhow::Result<f64> {
+    let (mut low, mut high) = (0.0, 1e9 / per_s * 4.0);
+    for _ in 0..12 {
+        let middle = f64::midpoint(low, high);
+        if simulated(middle)? > per_s {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
 }
 
 /// One workload over one backing with one size of DRAM.
@@ -260,7 +275,7 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
             }
             (None, Backing::Pool, Some(costs), _) => {
                 let frames = Outcome::median(&cell.runs).frames.unwrap_or_default();
-                pool::simulate(&file, costs, data, frames, cell.work, args.updates)?
+                pool::simulate(&file, costs, (data, cell.dram, frames), cell.work, args.updates)?
             }
             (None, Backing::Swap, _, Some(costs)) => {
                 swap::simulate(&file, costs, data, cell.dram, cell.work, args.updates)?
@@ -352,6 +367,14 @@ fn text(report: &PredictReport, programs: &[(Workload, Program)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cost_is_found_that_gives_a_rate() {
+        let rate = |cost: f64| Ok(1e9 / (cost + 500.0).max(2000.0));
+        let cost = cost_of_rate(1e9 / 3000.0, rate).unwrap();
+        assert!((cost - 2500.0).abs() < 10.0, "{cost}");
+        assert_eq!(cost_of_rate(1e9 / 1000.0, rate).unwrap(), 0.0, "no cost makes it so fast");
+    }
 
     #[test]
     fn a_cell_outside_of_the_bounds_is_marked() {

@@ -97,8 +97,8 @@ impl FilledPool {
         Ok(Self { path, data })
     }
 
-    /// Measures the costs: those of a step by repeating the step alone, that of a fault by random loads at a size of DRAM that
-    /// is not predicted.
+    /// Measures the costs: those of a step by repeating the step alone, those of a fault and of a segment that is read ahead by
+    /// random loads and by a scan at a size of DRAM that is not predicted.
     pub(super) fn costs(
         &self,
         scratch: &Scratch,
@@ -116,9 +116,7 @@ impl FilledPool {
         let words = words(&pool, bytes)?;
         let step = (PAGE / 8) as usize;
         // Never written, so that no device read is needed.
-        let (sum, time) = timed(|| words.iter().step_by(step).map(|word| word.load(Relaxed)).sum::<u64>());
-        black_box(sum);
-        let idle_fault_ns = time.as_nanos() as f64 / SEGMENTS as f64;
+        black_box(words.iter().step_by(step).map(|word| word.load(Relaxed)).sum::<u64>());
         let ((), time) = timed(|| words.iter().step_by(step).for_each(|word| word.store(1, Relaxed)));
         let first_store_ns = (time.as_nanos() as f64 / SEGMENTS as f64 - hit_ns).max(0.0);
         let (token, time) = timed(|| pool.sync());
@@ -134,9 +132,20 @@ impl FilledPool {
         let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
         // A device that is faster now than when it was measured would give a negative cost: then the cost is 0.
         let fault_ns = ((1e9 / ran.per_s - hit_ns) / ran.counts.misses - read_ns).max(0.0);
-        // Installing a segment is a part of a fault on an idle machine; the rest of that is the way to the handler and back.
-        let install_ns = (idle_fault_ns / 10.0).min(1000.0);
-        Ok(PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns })
+        let costs = |install_ns| PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns };
+        let dram = self.data / CALIBRATION;
+        let ran = self.measure(dram, Workload::Scan, accesses)?;
+        let install_ns = super::cost_of_rate(ran.per_s, |install_ns| {
+            let simulated = simulate(
+                file,
+                &costs(install_ns),
+                (self.data, dram, ran.frames.unwrap_or(0)),
+                Workload::Scan,
+                accesses,
+            );
+            Ok(simulated?.per_s)
+        })?;
+        Ok(costs(install_ns))
     }
 
     /// Runs the array in the pool.
@@ -176,12 +185,11 @@ impl FilledPool {
     }
 }
 
-/// Simulates the array in a pool with this many frames, which is the DRAM that tables and buffers leave.
+/// Simulates the array (its bytes, those of DRAM, and the frames that tables and buffers leave of these).
 pub(super) fn simulate(
     file: &MeasuredFile,
     costs: &PoolCosts,
-    data: u64,
-    frames: u64,
+    (data, dram, frames): (u64, u64, u64),
     work: Workload,
     accesses: u64,
 ) -> anyhow::Result<Outcome> {
@@ -189,6 +197,7 @@ pub(super) fn simulate(
     let options = PoolModelOptions {
         data: Bytes(data),
         dram: Bytes(frames * PAGE),
+        budget: Bytes(dram),
         segment: Bytes(PAGE),
         hit: picos(costs.hit_ns),
         fault: picos(costs.fault_ns),

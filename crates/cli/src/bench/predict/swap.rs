@@ -111,8 +111,8 @@ fn each(time: Duration, count: u64) -> f64 {
     time.as_nanos() as f64 / count as f64
 }
 
-/// Measures the costs: those of a step by repeating the step alone, those of a fault under device reads by random loads at
-/// sizes of DRAM that are not predicted.
+/// Measures the costs: those of a step by repeating the step alone, those of a fault under device reads and of a page that is
+/// read ahead by random loads and by a scan at sizes of DRAM that are not predicted.
 pub(super) fn costs(
     dir: &Path,
     file: &MeasuredFile,
@@ -158,14 +158,20 @@ pub(super) fn costs(
     };
     let ([m1, s1, t1], [m2, s2, t2]) = (run(MISSING)?, run(RETURNING)?);
     let determinant = m1 * s2 - m2 * s1;
-    if determinant.abs() < 1e-6 {
-        return Ok(idle);
-    }
-    Ok(SwapCosts {
-        fault_ns: ((t1 * s2 - t2 * s1) / determinant).max(0.0),
-        second_chance_ns: ((m1 * t2 - m2 * t1) / determinant).max(0.0),
-        ..idle
-    })
+    let costs = match determinant.abs() < 1e-6 {
+        true => idle,
+        false => SwapCosts {
+            fault_ns: ((t1 * s2 - t2 * s1) / determinant).max(0.0),
+            second_chance_ns: ((m1 * t2 - m2 * t1) / determinant).max(0.0),
+            ..idle
+        },
+    };
+    let dram = (data as f64 / MISSING) as u64 / PAGE * PAGE;
+    let scan = measure(dir, data, dram, Workload::Scan, accesses)?;
+    let install_ns = super::cost_of_rate(scan.per_s, |install_ns| {
+        Ok(simulate(file, &SwapCosts { install_ns, ..costs }, data, dram, Workload::Scan, accesses)?.per_s)
+    })?;
+    Ok(SwapCosts { install_ns, ..costs })
 }
 
 fn counts(before: &PagerStats, after: &PagerStats, accesses: u64) -> Counts {
