@@ -39,6 +39,8 @@ print(d.execute('select count(*) from t').fetchone())
 pub(super) struct Program {
     work: Workload,
     dir: PathBuf,
+    /// The Python interpreter, without the scripts that may stand before it.
+    python: String,
     requests: Vec<Request>,
     /// Bytes that the record spans.
     pub(super) data: u64,
@@ -52,7 +54,8 @@ impl Program {
         if work == Workload::Sort {
             std::fs::write(dir.join("lines"), lines())?;
         }
-        let mut program = Self { work, dir: dir.into(), requests: Vec::new(), data: 0, unpaged: 0 };
+        let python = if work == Workload::Sqlite { interpreter()? } else { String::new() };
+        let mut program = Self { work, dir: dir.into(), python, requests: Vec::new(), data: 0, unpaged: 0 };
         let trace = dir.join(format!("{}.trace", if work == Workload::Sort { "sort" } else { "sqlite" }));
         let out = trace.display().to_string();
         let without = HIDING.iter().flat_map(|hidden| ["--without", hidden]);
@@ -76,7 +79,7 @@ impl Program {
         let lines = self.dir.join("lines").display().to_string();
         let program: &[&str] = match self.work {
             Workload::Sort => &["sort", "--parallel=1", "-S", "512M", "-o", "/dev/null", &lines],
-            _ => &["python3", "-c", SQLITE],
+            _ => &[&self.python, "-c", SQLITE],
         };
         let mut command = Command::new(deepram);
         command.args(words).args([
@@ -158,6 +161,18 @@ impl Program {
             Bytes(self.unpaged)
         )
     }
+}
+
+/// Path of the interpreter that `python3` starts.
+fn interpreter() -> anyhow::Result<String> {
+    let output = Command::new("python3")
+        .args(["-c", "import sqlite3, sys; print(sys.executable)"])
+        .stdin(Stdio::null())
+        .output()
+        .context("python3")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "python3 with its module sqlite3: {}: {}", output.status, said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Lines of 20 characters, the same at each call.
