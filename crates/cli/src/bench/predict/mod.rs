@@ -52,10 +52,10 @@ pub(crate) struct PredictArgs {
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     seconds: f64,
     /// What is behind the DRAM [default: both]
-    #[arg(long, value_delimiter = ',', value_name = "BACKING")]
+    #[arg(long, value_delimiter = ',', value_name = "BACKING,...")]
     backings: Vec<Backing>,
     /// What runs [default: all; programs run over the swap file only]
-    #[arg(long, value_delimiter = ',', value_name = "WORKLOAD")]
+    #[arg(long, value_delimiter = ',', value_name = "WORKLOAD,...")]
     workloads: Vec<Workload>,
 }
 

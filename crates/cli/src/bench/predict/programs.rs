@@ -20,13 +20,12 @@ use serde_json::Value;
 use super::swap::{SwapCosts, simulated_counts};
 use super::workload::Workload;
 use super::{Counts, Outcome, PAGE};
+use crate::bench::ablate;
 
 /// DRAM while the faults are recorded: the least that `deepram run` takes.
 const RECORD_DRAM: u64 = 16 << 20;
 /// What hides uses of pages from the record.
 const HIDING: [&str; 3] = ["readahead", "fault-around", "write-prediction"];
-/// Lines that `sort` sorts, and rows of the table.
-const LINES: u32 = 2_000_000;
 const SQLITE: &str = "import sqlite3
 d = sqlite3.connect(':memory:')
 d.execute('create table t(id integer primary key, k integer, v text)')
@@ -52,7 +51,7 @@ impl Program {
     /// Runs a program with little DRAM and records its faults.
     pub(super) fn record(work: Workload, dir: &Path) -> anyhow::Result<Self> {
         if work == Workload::Sort {
-            std::fs::write(dir.join("lines"), lines())?;
+            std::fs::write(dir.join("lines"), ablate::lines())?;
         }
         let python = if work == Workload::Sqlite { interpreter()? } else { String::new() };
         let mut program = Self { work, dir: dir.into(), python, requests: Vec::new(), data: 0, unpaged: 0 };
@@ -173,15 +172,4 @@ fn interpreter() -> anyhow::Result<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "python3 with its module sqlite3: {}: {}", output.status, said.trim());
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Lines of 20 characters, the same at each call.
-fn lines() -> String {
-    let mut state = 1_u64;
-    (0..LINES)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            format!("{state:020}\n")
-        })
-        .collect()
 }
