@@ -91,13 +91,16 @@ impl Default for PoolModelOptions {
 }
 
 impl PoolModelOptions {
-    /// The options of the pager of `deepram run` over its swap file, with the software costs that were measured for it.
+    /// The options of the pager of `deepram run` over its swap file, with the software costs that were measured for it on the
+    /// machine of the preset `virtual-ssd`.
     #[must_use]
     pub fn swap() -> Self {
         Self {
             backing: PoolBacking::Swap,
             fault: Picos(10_000_000),
-            flush: Picos(1_000_000),
+            protect: Picos(6_500_000),
+            flush: Picos(2_000_000),
+            fresh: Picos(6_500_000),
             ..Self::default()
         }
     }
