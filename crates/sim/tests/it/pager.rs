@@ -89,8 +89,8 @@ fn a_scan_is_read_ahead_in_runs_of_neighbours_on_flash() {
     let scan: Vec<_> = (0..4096).map(|segment| (segment, Op::Read)).collect();
     let measured = run(&mut pager, &scan, 1);
     let counts = pager.pool_counts();
-    assert_eq!(counts.missing + counts.readahead_segments, 4096 + counts.readahead_windows, "{counts:?}");
-    assert!(counts.missing < 200 && counts.reads < 800, "{counts:?}");
+    // A handler has room for runs of four segments.
+    assert!(counts.missing < 200 && counts.readahead_segments > 4000 && counts.reads < 1200, "{counts:?}");
     // A miss for each segment would take the latency of a read each time.
     let alone = 4096 * file.latency(false, Bytes(4096)).0;
     assert!(measured.time.0 < alone / 2, "{} of {alone}", measured.time.0);
