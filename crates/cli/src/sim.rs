@@ -42,7 +42,7 @@ pub(crate) struct SimArgs {
     config: Option<PathBuf>,
     /// Override a value of the preset: key=value, such as nand.read=30us. For the other presets of ssd-paging use
     /// memory.key=value and software.key=value, for the SSD of ssd-buffer and pmem drive.key=value, for a pool and its machine pool.key=value with the keys data, segment, hit,
-    /// fault, first_store, write_back
+    /// fault, first_store, write_back, install, budget, and with --swap fresh, second_chance, evict
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// List the keys that --set accepts for the system, each with its units and meaning
@@ -129,7 +129,8 @@ pub(crate) struct SimArgs {
     /// Preset of the SSD of ssd-buffer [default: hybrid-buffer] and of pmem [default: sata-mlc]
     #[arg(long, value_name = "PRESET")]
     drive: Option<String>,
-    /// Let the pages of ssd-paging be anonymous memory in swap instead of a mapped file
+    /// Let the pages of ssd-paging be anonymous memory in swap instead of a mapped file; let pool be the pager of `deepram run` over
+    /// its swap file instead of a pool over its journal
     #[arg(long)]
     swap: bool,
     /// Interval of the time series: 100us, 1ms; microseconds without a unit

@@ -29,6 +29,7 @@
 //! | [`paging`] | DRAM in front of a drive behind an operating system's paging |
 //! | [`flatflash`] | DRAM and a byte-addressable drive (FlatFlash), and two systems that page from the same drive |
 //! | [`pool_model`] | this project's pool on a measured device |
+//! | [`swap_model`] | the pager of `deepram run` on a measured device |
 //! | [`processor`] | cores, threads and a last-level cache in front of a device |
 //! | [`nested`] | a device inside another device |
 //! | [`cache`] | core's replacement policies under traces |
@@ -57,6 +58,7 @@ mod flash_array;
 pub mod flatflash;
 mod hard_disk;
 pub mod host;
+mod measured_device;
 pub mod metrics;
 pub mod nested;
 pub mod nvmm;
@@ -75,6 +77,7 @@ pub mod simulation;
 mod slab;
 pub mod ssd;
 pub mod ssd_buffer;
+pub mod swap_model;
 pub mod sweep;
 mod systems;
 

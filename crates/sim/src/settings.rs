@@ -222,11 +222,16 @@ mod tests {
         let mut options = PoolModelOptions::default();
         for (text, value) in [
             ("data=1GiB", 1 << 30),
+            ("budget=2GiB", 2 << 30),
             ("segment=8KiB", 8192),
             ("hit=5ns", 5_000),
             ("fault=33us", 33_000_000),
             ("first_store = 21us", 21_000_000),
             ("write_back=6us", 6_000_000),
+            ("install=1us", 1_000_000),
+            ("fresh=2us", 2_000_000),
+            ("second_chance=3us", 3_000_000),
+            ("evict=4us", 4_000_000),
         ] {
             set_pool_option(&mut options, text).unwrap();
             let key = text.split('=').next().unwrap().trim();
@@ -235,11 +240,16 @@ mod tests {
         }
         let expected = PoolModelOptions {
             data: Bytes(1 << 30),
+            budget: Bytes(2 << 30),
             segment: Bytes(8192),
             hit: Picos(5_000),
             fault: Picos(33_000_000),
             protect: Picos(21_000_000),
             flush: Picos(6_000_000),
+            install: Picos(1_000_000),
+            fresh: Picos(2_000_000),
+            second_chance: Picos(3_000_000),
+            evict: Picos(4_000_000),
             ..PoolModelOptions::default()
         };
         assert_eq!(options, expected);

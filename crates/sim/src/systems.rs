@@ -19,12 +19,13 @@ use crate::host::{Command, Device, HostOptions, drive};
 use crate::nvmm::{NvmmMemory, NvmmOptions};
 use crate::paging::PagedMemory;
 use crate::pmem::{PmemDevice, PmemOptions};
-use crate::pool_model::{PoolModel, PoolModelOptions};
+use crate::pool_model::{PoolBacking, PoolModel, PoolModelOptions};
 use crate::processor::{ProcessorOptions, ThreadReferences, execute_with_faults};
 use crate::result::{Cost, EnergyPart, FlashResult, HitRatio, RunResult, Wear};
 use crate::run::SystemConfig;
 use crate::ssd::{ParallelSsd, SerialSsd, SsdOptions};
 use crate::ssd_buffer::BufferedSsd;
+use crate::swap_model::SwapModel;
 
 /// The outcome of a run as the front end measured it; the caller adds the device's own counts.
 pub(crate) struct FrontEndRun {
@@ -307,12 +308,21 @@ pub(crate) fn flatflash<F: FrontEnd>(
     Ok(result)
 }
 
-/// The model of this project's pool on a measured device.
+/// The model of this project's pool, or of its pager over a swap file, on a measured device.
 pub(crate) fn pool<F: FrontEnd>(
     file: &MeasuredFile,
     options: &PoolModelOptions,
     front: F,
 ) -> Result<RunResult, SimError> {
+    if options.backing == PoolBacking::Swap {
+        let mut swap_model = SwapModel::new(file, options)?;
+        let FrontEndRun { mut result, .. } = front.run_on(&mut swap_model, no_faults)?;
+        let did = swap_model.swap_counts();
+        let missing = did.faults_fresh + did.faults_major + did.victim_buffer_hits;
+        result.hit_ratios.push(HitRatio::new("memory", did.accesses - missing, did.accesses));
+        counters(&mut result, &did)?;
+        return Ok(result);
+    }
     let mut pool_model = PoolModel::new(file, options)?;
     let FrontEndRun { mut result, .. } = front.run_on(&mut pool_model, no_faults)?;
     let did = pool_model.pool_counts();

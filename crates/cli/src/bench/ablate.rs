@@ -205,7 +205,7 @@ pub(super) fn run(args: &AblateArgs) -> anyhow::Result<Report> {
 }
 
 /// Lines of 20 characters for `sort`, the same at each call.
-fn lines() -> String {
+pub(super) fn lines() -> String {
     let mut state = 1_u64;
     (0..LINES)
         .map(|_| {

@@ -77,7 +77,7 @@ pub(crate) enum BenchCommand {
     Performance(performance::PerformanceArgs),
     /// Durable updates of 64 bytes: persists of a pool against file writes, SQLite and LMDB
     Persist(persist::PersistArgs),
-    /// Predictions of the simulator against the measured pool
+    /// Predictions of the simulator against the measured pool and the measured pager
     Predict(predict::PredictArgs),
     /// The simulator against MQSim, DiskSim and SkyByte
     SimPeers(sim_peers::SimPeersArgs),
@@ -153,7 +153,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
             measure("persist", Some(&args.common.dir), &args.common.output, || persist::run(&args))
         }
         BenchCommand::Predict(args) => {
-            measure("predict", Some(&args.common.dir), &args.common.output, || predict::run(&args))
+            measure("predict", Some(&args.dir), &args.output, || predict::run(&args))
         }
         BenchCommand::Gups(args) => measure("gups", Some(args.dir()), args.output(), || memory::gups(&args)),
         BenchCommand::Zipf(args) => measure("zipf", Some(&args.dir), &args.output, || memory::zipf(&args)),

@@ -38,19 +38,20 @@ fn what_exists_is_not_overwritten_unasked_and_what_cannot_be_measured_is_said() 
 }
 
 #[test]
-fn what_is_predicted_misses_as_often_as_the_pool_does() {
+fn what_is_predicted_misses_as_often_as_the_pool_and_the_pager_do() {
     let folder = folder();
-    let arguments =
-        ["bench", "predict", "--data", "64MiB", "--updates", "4000", "--seconds", "0.02", "--json"];
-    let result = deepram(folder.path(), &arguments).json();
+    let small = ["--data", "64MiB", "--updates", "4000", "--seconds", "0.02", "--repeats", "1", "--json"];
+    let arrays = ["bench", "predict", "--workloads", "reads,updates,zipf,scan"];
+    let result = deepram(folder.path(), &[&arrays[..], &small].concat()).json();
     let rows = result["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.len(), 24);
     for row in rows {
-        // Times depend on the machine. The number of device requests depends only on the policy, which both share.
+        // Times depend on the machine. The number of device requests depends only on core's decisions, which both share.
         let (predicted, measured) =
             (row["predicted_misses"].as_f64().unwrap(), row["measured_misses"].as_f64().unwrap());
         assert!((predicted - measured).abs() < 0.05, "{row}");
         assert!(row["predicted_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["misses_within"].is_boolean() && row["rate_within"].is_boolean(), "{row}");
     }
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "the bench left files behind");
 }

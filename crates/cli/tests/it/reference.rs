@@ -276,6 +276,7 @@ fn every_key_of_a_simulation_is_listed() {
         &format!("traditional-stack --workload {gups}"),
         "flatflash --workload tpcb:branches=1,grain=row,log=16MiB --clients 2 --requests 100",
         &format!("pool --preset virtual-ssd --workload {gups}"),
+        &format!("pool --swap --preset virtual-ssd --workload {gups}"),
         &format!("nvmm --processor nvmm-host --workload {gups}"),
         &format!("dram --workload {gups} --interval 10us"),
     ] {

@@ -15,6 +15,7 @@
 //! | [`runs`] | which pages one system call protects | 20 |
 //! | [`segment_state`] | what a fault, a write-back or a sync makes of a segment of the pool | 8, 19 |
 //! | [`stages`] | which stage a chunk passes through, and which returns its memory | 21 |
+//! | [`swap_slots`] | which slots of the swap file the pages of a batch get | 15 |
 //! | [`victim_buffer`] | where a page goes that leaves memory, and which pages leave DRAM | 15, 20 |
 //! | [`watermarks`] | how many frames are kept free, how many pages leave together, when dirty ones are written | 16, 19, 20 |
 //! | [`write_prediction`] | whether a page that comes back is installed writable | 15 |
@@ -31,6 +32,7 @@ pub mod readahead_admission;
 pub mod runs;
 pub mod segment_state;
 pub mod stages;
+pub mod swap_slots;
 pub mod victim_buffer;
 pub mod watermarks;
 pub mod write_prediction;
@@ -42,6 +44,7 @@ pub use policy::{PagerPolicy, PoolPolicy};
 pub use readahead::{Streams, Window};
 pub use readahead_admission::ReadaheadAdmission;
 pub use segment_state::SegmentState;
+pub use swap_slots::SwapSlots;
 pub use victim_buffer::{Departure, Heat, VictimBuffer};
 pub use watermarks::{PoolWatermarks, SwapWatermarks};
 pub use write_prediction::{PagePrediction, WritePrediction};

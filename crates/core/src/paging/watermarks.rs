@@ -16,6 +16,17 @@ impl SwapWatermarks {
     /// Largest number of pages that are evicted together, and written together if dirty. More would make longer writes,
     /// behind which reads wait.
     pub const BATCH: usize = 64;
+    /// Pages that are protected and copied together; a thread that needs one of them waits for all.
+    pub const PROTECTED_TOGETHER: usize = 32;
+    /// Pages that stay in memory although other memory takes all of the budget.
+    pub const LEAST_PAGED: usize = 64;
+
+    /// Number of frames that are to be freed so that `more` are free, where `used` are in use and `paged` of these hold a page.
+    /// [`SwapWatermarks::LEAST_PAGED`] pages stay.
+    #[must_use]
+    pub fn excess(self, used: usize, paged: usize, more: usize) -> usize {
+        (used + more).saturating_sub(self.frames).min(paged.saturating_sub(Self::LEAST_PAGED))
+    }
 
     /// Frames that are kept free ahead of need.
     #[must_use]
@@ -161,6 +172,9 @@ mod tests {
         assert_eq!(pool, [16, 256, 4096]);
         let batch = [8, 256, 1024, 1 << 20].map(|frames| SwapWatermarks { frames }.batch());
         assert_eq!(batch, [1, 16, 64, 64]);
+        let marks = SwapWatermarks { frames: 1000 };
+        let excess = [(900, 900, 64), (990, 900, 64), (2000, 80, 1)];
+        assert_eq!(excess.map(|(used, paged, more)| marks.excess(used, paged, more)), [0, 54, 16]);
     }
 
     proptest! {

@@ -39,7 +39,7 @@ impl Simulation {
                 "--drive",
                 "is for ssd-buffer and pmem",
             ),
-            (self.swap, paging, "--swap", "is for ssd-paging"),
+            (self.swap, paging || system == System::Pool, "--swap", "is for ssd-paging and pool"),
             (
                 self.processor.is_some(),
                 !matches!(system, System::Ssd | System::SsdBuffer | System::DiskCache | System::Pool),

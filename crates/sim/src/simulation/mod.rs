@@ -120,7 +120,7 @@ pub struct Simulation {
     pub software: Option<String>,
     /// SSD preset of `ssd-buffer` and `pmem`.
     pub drive: Option<String>,
-    /// Pages of `ssd-paging` are anonymous memory in swap.
+    /// Pages of `ssd-paging` are anonymous memory in swap; `pool` is the pager of `deepram run` over its swap file.
     pub swap: bool,
     /// Interval of the time series.
     pub interval: Option<Picos>,

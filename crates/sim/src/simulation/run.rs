@@ -10,6 +10,7 @@ use crate::clients::ClientOptions;
 use crate::error::SimError;
 use crate::host::Stop;
 use crate::paging::Backing;
+use crate::pool_model::PoolModelOptions;
 use crate::processor::{
     ProcessorOptions, ThreadReferences, memory_references, warm_up_first, workload_threads,
 };
@@ -33,6 +34,7 @@ impl Simulation {
         config.nvmm.prefetch = self.prefetch.unwrap_or_default();
         if self.swap {
             config.paging.backing = Backing::Swap;
+            config.pool = PoolModelOptions { dram, ..PoolModelOptions::swap() };
         }
         for (given, name) in [
             (&self.memory, &mut config.memory),

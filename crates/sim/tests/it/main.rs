@@ -21,6 +21,7 @@ mod presets;
 mod processor;
 mod queueing;
 mod ssd_buffer;
+mod swap_model;
 mod sweep;
 mod sweep_hostile;
 mod systems;

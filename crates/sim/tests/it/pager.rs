@@ -21,6 +21,7 @@ fn options(frames: u32) -> PoolModelOptions {
         fault: Picos(9_000_001),
         protect: Picos(5_000_000),
         flush: Picos(1_000_000),
+        ..PoolModelOptions::default()
     }
 }
 
@@ -49,7 +50,8 @@ fn a_miss_takes_software_and_device_a_hit_a_hit_and_a_first_store_a_protection_f
 fn as_many_misses_overlap_as_the_device_works_on() {
     let (file, options) = (file(), options(4000));
     let width = file.parallelism(false, Bytes(4096)) as u32;
-    let accesses: Vec<_> = (0..3200).map(|n| (n, Op::Read)).collect();
+    // In an order without streams, so that nothing is read ahead.
+    let accesses: Vec<_> = (0..3200).map(|n| (n * 1387 % 4096, Op::Read)).collect();
     let rate = |depth| {
         let mut pager = PoolModel::new(&file, &options).unwrap();
         run(&mut pager, &accesses, depth).requests_per_s
@@ -57,7 +59,7 @@ fn as_many_misses_overlap_as_the_device_works_on() {
     let alone = 1e12 / (options.fault.0 + file.latency(false, Bytes(4096)).0 + options.hit.0) as f64;
     assert!((rate(1) / alone - 1.0).abs() < 1e-9);
     // With more threads than the device's width, only the device limits the rate.
-    let most = f64::from(width) / (file.latency(false, Bytes(4096)).0 as f64 * 1e-12);
+    let most = 1e12 / file.completion_interval(false, Bytes(4096)).0 as f64;
     let share = rate(4 * width) / most;
     assert!((0.98..=1.0).contains(&share), "{share}");
 }
@@ -68,14 +70,36 @@ fn write_back_takes_dirty_segments_in_the_order_of_their_addresses_as_the_pool_d
     let dirty = 2201;
     for (segment, expected) in [(800, 1), (800 + 2047, 1), (800 + 2048, 0), (3000, 0)] {
         let mut pager = PoolModel::new(&file(), &options(2 * (dirty - 1))).unwrap();
-        let stores = (800..800 + u64::from(dirty)).rev().map(|segment| (segment, Op::Write));
+        // In orders without streams, so that nothing is read ahead.
+        let stores = (0..u64::from(dirty)).map(|n| (800 + n * 757 % u64::from(dirty), Op::Write));
         // Until the segments are written.
-        let pause = (0..200).map(|segment| (segment, Op::Read));
+        let pause = (0..400).map(|n| (n * 277 % 797, Op::Read));
         let accesses: Vec<_> = stores.chain(pause).chain([(segment, Op::Write)]).collect();
         run(&mut pager, &accesses, 1);
         let counts = pager.pool_counts();
         assert_eq!((counts.written, counts.first_stores), (2048, expected), "segment {segment}");
     }
+}
+
+#[test]
+fn a_scan_is_read_ahead_in_runs_of_neighbours_on_flash() {
+    let file = file();
+    // 4,096 segments in 2,048 frames.
+    let mut pager = PoolModel::new(&file, &options(2048)).unwrap();
+    let scan: Vec<_> = (0..4096).map(|segment| (segment, Op::Read)).collect();
+    let measured = run(&mut pager, &scan, 1);
+    let counts = pager.pool_counts();
+    // A handler has room for runs of four segments.
+    assert!(counts.missing < 200 && counts.readahead_segments > 4000 && counts.reads < 1200, "{counts:?}");
+    // A miss for each segment would take the latency of a read each time.
+    let alone = 4096 * file.latency(false, Bytes(4096)).0;
+    assert!(measured.time.0 < alone / 2, "{} of {alone}", measured.time.0);
+    // Written back in another order, the neighbours on flash are others: a scan then takes more reads.
+    let stores: Vec<_> = (0..4096).map(|n| (n * 1387 % 4096, Op::Write)).collect();
+    run(&mut pager, &stores, 1);
+    let before = pager.pool_counts().reads;
+    run(&mut pager, &scan, 1);
+    assert!(pager.pool_counts().reads - before > counts.reads, "{:?}", pager.pool_counts());
 }
 
 #[test]

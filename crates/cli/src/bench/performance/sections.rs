@@ -322,7 +322,11 @@ fn predict(files: &Files) -> Option<Section<'_>> {
     let all = list(&source.1.results["rows"]);
     let thousands = |row: &Value, key: &str| number(row, key).map(|per_s| per_s / 1e3);
     let name = |row: &Value| {
-        format!("{}, {} of DRAM", text(row, "workload"), Bytes(row["dram_bytes"].as_u64().unwrap_or(0)))
+        let dram = Bytes(row["dram_bytes"].as_u64().unwrap_or(0));
+        match row["backing"].as_str() {
+            Some(backing) => format!("{}, {backing}, {dram} of DRAM", text(row, "workload")),
+            None => format!("{}, {dram} of DRAM", text(row, "workload")),
+        }
     };
     let rows = all.iter().map(|row| Row {
         name: name(row),
@@ -340,7 +344,8 @@ fn predict(files: &Files) -> Option<Section<'_>> {
     let title = "Predicted and measured rate of the pool";
     Some(Section {
         title: "Prediction against the real pool",
-        about: "`deepram bench predict`: the simulator predicts the rate of a pool on the device that the same run measures.",
+        about: "`deepram bench predict`: the simulator predicts the rate of a pool, and of `deepram run`, on the device that the same run \
+                measures.",
         rows: rows.collect(),
         chart: bars("predict", title, Axis::linear("rate", "k/s"), groups, series.into(), None),
         sources: vec![source],

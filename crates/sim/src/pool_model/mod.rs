@@ -5,116 +5,45 @@
 //!   access --resident--------------------------------------------> hit
 //!          --first store into a clean segment--> protection fault -> hit
 //!          --missing--> fault --> read by the device --> install --> hit
+//!                 stream of misses --> windows are read ahead
 //!                         evictor: drops clean segments; write-back: writes dirty ones by address
 //! ```
 //!
 //! 1. The cache decides as that of `deepram-pool`, by the same code of [`deepram_core::paging`]: which
 //!    segment is dropped ([`PoolPolicy`]), how many and when ([`PoolWatermarks`]), and which dirty segments
 //!    are written next ([`DirtySet`]): in the order of their addresses, in one batch of large sequential
-//!    writes.
-//! 2. The device serves as many requests at once as its preset says, each in the time that it takes
-//!    alone. Sequential writes take the interval of the preset's largest write size.
+//!    writes. Which segments are read ahead is decided by [`deepram_core::paging::Streams`]; neighbours on flash are read together.
+//! 2. A request takes its measured latency, and many at once are completed at the measured rate. Sequential writes
+//!    take the interval of the preset's largest write size.
 //! 3. Software costs are options, to be measured on the machine with `deepram bench predict`. The
 //!    defaults were measured on the machine of the preset `virtual-ssd`.
 //! 4. An access of several segments touches them one after another, as a program would. The DRAM of a
-//!    pool's tables is not part of the budget. Syncs, reclamation and readahead are not simulated.
+//!    pool's tables is not part of the budget. Syncs and reclamation are not simulated.
+
+mod options;
+mod readahead;
 
 use deepram_core::units::{Bytes, Picos};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use deepram_core::cache::Replacement;
+use deepram_core::paging::readahead::max_window;
 use deepram_core::paging::segment_state::{SegmentFault, SegmentState};
 use deepram_core::paging::{DirtySet, PoolPolicy, PoolWatermarks};
-use deepram_media::{Dimension, MeasuredFile};
+use deepram_media::MeasuredFile;
 use deepram_trace::Op;
 use serde::Serialize;
 
+use self::readahead::{Readahead, Run};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
-use crate::settings::OptionKey;
+use crate::measured_device::MeasuredDevice;
+use crate::slab::Slab;
 
-/// Sizes of the pool, and software costs of the machine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PoolModelOptions {
-    /// Size of the data, bytes; 0 for the span over which the preset was measured.
-    #[serde(serialize_with = "crate::quantity::bytes")]
-    pub data: Bytes,
-    /// DRAM for segments, bytes; 0 for a quarter of the data.
-    #[serde(serialize_with = "crate::quantity::bytes")]
-    pub dram: Bytes,
-    /// Size of a segment, bytes.
-    #[serde(serialize_with = "crate::quantity::bytes")]
-    pub segment: Bytes,
-    /// Time of an access to a resident segment.
-    #[serde(rename = "hit_ps", serialize_with = "crate::quantity::picos")]
-    pub hit: Picos,
-    /// Software time of a fault on a missing segment: trap, handler, installing, return.
-    #[serde(rename = "fault_ps", serialize_with = "crate::quantity::picos")]
-    pub fault: Picos,
-    /// Time of the first store into a clean segment: trap, handler, unprotecting, return.
-    #[serde(rename = "protect_ps", serialize_with = "crate::quantity::picos")]
-    pub protect: Picos,
-    /// Processor time of writing one segment back.
-    #[serde(rename = "flush_ps", serialize_with = "crate::quantity::picos")]
-    pub flush: Picos,
-}
-
-impl Default for PoolModelOptions {
-    fn default() -> Self {
-        Self {
-            data: Bytes(0),
-            dram: Bytes(0),
-            segment: Bytes(4096),
-            hit: Picos(96_000),
-            fault: Picos(33_000_000),
-            protect: Picos(21_000_000),
-            flush: Picos(6_600_000),
-        }
-    }
-}
-
-/// The keys of `--set pool.key=value`.
-pub(crate) const POOL_KEYS: &[OptionKey<PoolModelOptions>] = &[
-    OptionKey {
-        key: "data",
-        dimension: Dimension::Size,
-        help: "size of the data; the preset's span if not given",
-        field: |options| &mut options.data.0,
-    },
-    OptionKey {
-        key: "segment",
-        dimension: Dimension::Size,
-        help: "size of a segment, a power of two of at most 1 MiB",
-        field: |options| &mut options.segment.0,
-    },
-    OptionKey {
-        key: "hit",
-        dimension: Dimension::Time,
-        help: "time of an access to a resident segment",
-        field: |options| &mut options.hit.0,
-    },
-    OptionKey {
-        key: "fault",
-        dimension: Dimension::Time,
-        help: "software time of a fault on a missing segment",
-        field: |options| &mut options.fault.0,
-    },
-    OptionKey {
-        key: "first_store",
-        dimension: Dimension::Time,
-        help: "time of the first store into a clean segment",
-        field: |options| &mut options.protect.0,
-    },
-    OptionKey {
-        key: "write_back",
-        dimension: Dimension::Time,
-        help: "processor time of writing one segment back",
-        field: |options| &mut options.flush.0,
-    },
-];
+pub(crate) use options::POOL_KEYS;
+pub use options::{PoolBacking, PoolModelOptions};
 
 /// The fewest frames of a simulated pool. A real one, whose frames also hold staged copies, needs more.
 const LEAST_FRAMES: usize = 64;
@@ -136,6 +65,12 @@ pub struct PoolModelCounts {
     pub written: u64,
     /// Faults that waited for a free frame.
     pub frame_waits: u64,
+    /// Segments read ahead.
+    pub readahead_segments: u64,
+    /// Readahead windows.
+    pub readahead_windows: u64,
+    /// Reads from the device.
+    pub reads: u64,
 }
 
 /// An event of the model.
@@ -145,6 +80,8 @@ pub enum PoolModelEvent {
     Done(Slot),
     /// The device has read the segment of a fault.
     Read(u32),
+    /// A run that was read ahead is installed.
+    ReadAhead(u32),
     /// A write-back batch is complete.
     Written,
 }
@@ -175,8 +112,10 @@ pub struct PoolModel {
     /// Frames are needed, and no clean segment is left to drop.
     starved: bool,
     writing: Vec<u32>,
-    /// The times at which each of the device's parallel requests ends.
-    device_free: BinaryHeap<Reverse<Time>>,
+    device: MeasuredDevice,
+    readahead: Readahead,
+    /// Runs that are being read ahead.
+    runs: Slab<Run>,
     /// Accesses that wait for a segment being loaded: segment, slot, whether it is a store.
     loading: Vec<(u32, Slot, bool)>,
     /// Accesses that wait for a frame.
@@ -215,9 +154,12 @@ impl PoolModel {
         if segments == 0 || segments > u64::from(u32::MAX) {
             return Err(SimError::config("pool.data", "must be 1 to 2^32 - 1 segments"));
         }
-        let width = file.parallelism(false, options.segment);
+        let most_frames = frames.min(segments as usize);
+        options.budget = options.budget.max(options.dram);
+        let budget = usize::try_from(options.budget.0 / options.segment.0).unwrap_or(usize::MAX);
+        let longest = max_window(budget.min(segments as usize));
         Ok(Self {
-            clock: PoolPolicy::new(frames.min(segments as usize)),
+            clock: PoolPolicy::new(most_frames),
             segments: vec![SegmentState::ABSENT; segments as usize],
             resident: 0,
             filling: 0,
@@ -225,7 +167,9 @@ impl PoolModel {
             write_back_cursor: 0,
             starved: false,
             writing: Vec::new(),
-            device_free: (0..width).map(|_| Reverse(0)).collect(),
+            device: MeasuredDevice::new(file),
+            readahead: Readahead::new(&options, longest, segments as usize),
+            runs: Slab::new(),
             loading: Vec::new(),
             waiting: VecDeque::new(),
             accesses: Vec::new(),
@@ -248,15 +192,10 @@ impl PoolModel {
             evictions: all.evictions - base.evictions,
             written: all.written - base.written,
             frame_waits: all.frame_waits - base.frame_waits,
+            readahead_segments: all.readahead_segments - base.readahead_segments,
+            readahead_windows: all.readahead_windows - base.readahead_windows,
+            reads: all.reads - base.reads,
         }
-    }
-
-    /// Sends a request to the device. Returns the time at which it is complete.
-    fn device_request(&mut self, from: Time, time: Time) -> Time {
-        let free = self.device_free.pop().map_or(0, |Reverse(free)| free);
-        let end = from.max(free) + time;
-        self.device_free.push(Reverse(end));
-        end
     }
 
     fn access(&mut self, slot: Slot, context: &mut Context<PoolModelEvent>) {
@@ -284,32 +223,61 @@ impl PoolModel {
         self.dirty.insert(segment);
     }
 
-    fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PoolModelEvent>) {
+    /// Whether a frame is free, after dropping clean segments if necessary.
+    fn make_room(&mut self) -> bool {
         loop {
-            let drops = self.watermarks.fault_drops(self.resident, 1);
+            let drops = self.watermarks.fault_drops(self.used(), 1);
             if drops > 0 && self.evict(drops) == 0 {
-                self.counts.frame_waits += 1;
-                self.waiting.push_back(slot);
-                self.run_evictor(context);
-                return;
+                return false;
             }
             if drops == 0 {
-                break;
+                return true;
             }
         }
+    }
+
+    /// Lets the accesses that wait for a segment that does not arrive begin again.
+    fn repeat_accesses(&mut self, segment: u32, context: &mut Context<PoolModelEvent>) {
+        let waiting = self.loading.extract_if(.., |(of, ..)| *of == segment).collect::<Vec<_>>();
+        waiting.into_iter().for_each(|(_, slot, _)| self.access(slot, context));
+    }
+
+    fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PoolModelEvent>) {
+        if !self.make_room() {
+            self.counts.frame_waits += 1;
+            self.waiting.push_back(slot);
+            self.run_evictor(context);
+            return;
+        }
         self.counts.missing += 1;
+        self.begin_fill(segment);
+        self.loading.push((segment, slot, write));
+        self.track_miss(segment);
+        // Half of the software time passes before the device's, half after it; only their sum is measured. A trigger's
+        // bytes are in DRAM.
+        let sent = context.now().0 + self.options.fault.0 / 2;
+        let read = if self.readahead.take_trigger(segment) {
+            sent
+        } else {
+            self.counts.reads += 1;
+            self.device.request(sent, false, self.options.segment.0)
+        };
+        context.schedule(Picos(read + self.options.fault.0.div_ceil(2)), PoolModelEvent::Read(segment));
+        if self.watermarks.wakes_evictor(self.used()) {
+            self.run_evictor(context);
+        }
+        self.read_ahead(context);
+    }
+
+    fn begin_fill(&mut self, segment: u32) {
         self.resident += 1;
         self.filling += 1;
         self.segments[segment as usize].begin_fill();
-        self.loading.push((segment, slot, write));
-        // Half of the software time passes before the device's, half after it; only their sum is
-        // measured.
-        let time = self.file.latency(false, self.options.segment).0;
-        let end = self.device_request(context.now().0 + self.options.fault.0 / 2, time);
-        context.schedule(Picos(end + self.options.fault.0.div_ceil(2)), PoolModelEvent::Read(segment));
-        if self.watermarks.wakes_evictor(self.resident) {
-            self.run_evictor(context);
-        }
+    }
+
+    /// Frames in use: those of segments, and those of triggers, which are kept apart.
+    fn used(&self) -> usize {
+        self.resident + self.readahead.triggers()
     }
 
     /// Evicts up to `n` clean segments. Returns the number evicted.
@@ -334,7 +302,7 @@ impl PoolModel {
     /// fraction of a fault.
     fn run_evictor(&mut self, context: &mut Context<PoolModelEvent>) {
         self.starved = loop {
-            let drops = self.watermarks.evictor_drops(self.resident);
+            let drops = self.watermarks.evictor_drops(self.used());
             if drops == 0 {
                 break false;
             }
@@ -347,9 +315,40 @@ impl PoolModel {
 
     /// Continues the accesses that wait for a frame, as far as frames are free.
     fn retry_waiting(&mut self, context: &mut Context<PoolModelEvent>) {
-        while self.resident < self.watermarks.frames {
+        while self.used() < self.watermarks.frames {
             let Some(slot) = self.waiting.pop_front() else { break };
             self.access(slot, context);
+        }
+    }
+
+    /// Installs a segment, which lets the accesses that wait for it go on.
+    fn end_fill(&mut self, segment: u32, context: &mut Context<PoolModelEvent>) {
+        self.filling -= 1;
+        self.segments[segment as usize].end_fill();
+        self.clock.insert(segment);
+        let mut store = false;
+        let mut index = 0;
+        while index < self.loading.len() {
+            let (of, slot, write) = self.loading[index];
+            if of == segment {
+                self.loading.swap_remove(index);
+                store |= write;
+                context.schedule(Picos(context.now().0 + self.options.hit.0), PoolModelEvent::Done(slot));
+            } else {
+                index += 1;
+            }
+        }
+        if store {
+            self.make_dirty(segment);
+            self.run_write_back(context);
+        }
+    }
+
+    /// A segment that was filled for a read is clean, and can be dropped.
+    fn go_on_if_starved(&mut self, context: &mut Context<PoolModelEvent>) {
+        if self.starved {
+            self.run_evictor(context);
+            self.retry_waiting(context);
         }
     }
 
@@ -363,6 +362,7 @@ impl PoolModel {
             self.dirty.take(&mut self.write_back_cursor, all, PoolWatermarks::WRITE_BACK, |_| true);
         for segment in &self.writing {
             self.segments[*segment as usize].take();
+            self.readahead.place(*segment);
         }
         let bytes = self.writing.len() as u64 * self.options.segment.0;
         let interval = self.file.completion_interval(true, Bytes(WRITE_BYTES)).0;
@@ -370,9 +370,7 @@ impl PoolModel {
         let software = self.writing.len() as u64 * self.options.flush.0;
         // Software prepares the next write while the device performs the last one, so the slower of the
         // two determines the time.
-        let now = context.now().0;
-        let end = self.device_request(now, device.max(software));
-        context.schedule(Picos(end), PoolModelEvent::Written);
+        context.schedule(Picos(context.now().0 + device.max(software)), PoolModelEvent::Written);
     }
 }
 
@@ -424,33 +422,13 @@ impl Device for PoolModel {
                 }
             }
             PoolModelEvent::Read(segment) => {
-                self.filling -= 1;
-                self.segments[segment as usize].end_fill();
-                self.clock.insert(segment);
-                let mut store = false;
-                let mut index = 0;
-                while index < self.loading.len() {
-                    let (of, slot, write) = self.loading[index];
-                    if of == segment {
-                        self.loading.swap_remove(index);
-                        store |= write;
-                        context.schedule(
-                            Picos(context.now().0 + self.options.hit.0),
-                            PoolModelEvent::Done(slot),
-                        );
-                    } else {
-                        index += 1;
-                    }
-                }
-                if store {
-                    self.make_dirty(segment);
-                    self.run_write_back(context);
-                }
-                if self.starved {
-                    // A segment that was loaded for a read is clean.
-                    self.run_evictor(context);
-                    self.retry_waiting(context);
-                }
+                self.end_fill(segment, context);
+                self.go_on_if_starved(context);
+            }
+            PoolModelEvent::ReadAhead(run) => {
+                self.finish_run(run, context);
+                self.go_on_if_starved(context);
+                self.read_ahead(context);
             }
             PoolModelEvent::Written => {
                 self.counts.written += self.writing.len() as u64;
@@ -494,8 +472,8 @@ impl Device for PoolModel {
         )?;
         law(
             "segments loaded and not evicted are in memory",
-            self.counts.missing - self.counts.evictions,
-            self.resident as u64,
+            self.counts.missing + self.counts.readahead_segments - self.counts.evictions,
+            self.resident as u64 + self.readahead.kept_apart(),
         )?;
         law("no access waits at the end", self.waiting.len() as u64 + self.loading.len() as u64, 0)
     }

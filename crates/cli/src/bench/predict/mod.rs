@@ -1,0 +1,393 @@
+//! `deepram bench predict`: the simulator's predictions for this machine against what is measured, over both backings: the pool's
+//! journaled store and the swap file of `deepram run`. Loops over an array, and two recorded programs, at three sizes of DRAM.
+//!
+//! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
+//! alone, and the software time of a fault under device reads, because a sleeping processor must wake. The last is
+//! calibrated on random loads, and the time of a page that is read ahead on a scan, at sizes of DRAM that are not predicted. No input is fitted to the predicted runs.
+//!
+//! Costs and runs are repeated in rounds, so that other load on the machine affects all of them alike; medians count. The pager
+//! runs without huge pages, which the simulator lacks.
+
+mod pool;
+mod programs;
+mod swap;
+mod workload;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+use deepram_core::Bytes;
+use deepram_media::{MeasuredFile, Picos, Registry};
+use deepram_trace::workload::mix64;
+use serde::Serialize;
+
+use self::pool::{FilledPool, PoolCosts};
+use self::programs::Program;
+use self::swap::SwapCosts;
+use self::workload::Workload;
+use super::{OutputArgs, Report, Scratch, timed};
+use crate::measure::{MeasureArgs, measure};
+use crate::output::{Table, progress};
+
+/// Options of `deepram bench predict`.
+#[derive(Debug, Args)]
+pub(crate) struct PredictArgs {
+    /// Folder for the files, on the device to be measured
+    #[arg(long, default_value = ".", value_name = "PATH")]
+    pub(super) dir: PathBuf,
+    /// Number of rounds: each measures the costs and every cell once; medians count
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: u16,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+    /// Size of the array
+    #[arg(long, default_value = "256MiB", value_name = "SIZE")]
+    data: Bytes,
+    /// Accesses measured at each size of DRAM, after a warm-up of the same number
+    #[arg(long, default_value_t = 50_000, value_name = "N")]
+    updates: u64,
+    /// Seconds for each device measurement
+    #[arg(long, default_value_t = 1.0, value_name = "S")]
+    seconds: f64,
+    /// What is behind the DRAM [default: both]
+    #[arg(long, value_delimiter = ',', value_name = "BACKING,...")]
+    backings: Vec<Backing>,
+    /// What runs [default: all; programs run over the swap file only]
+    #[arg(long, value_delimiter = ',', value_name = "WORKLOAD,...")]
+    workloads: Vec<Workload>,
+}
+
+/// Bytes of a page, and of a segment of the pool.
+const PAGE: u64 = 4096;
+/// Sizes of the data over the sizes of DRAM.
+const RATIOS: [u64; 3] = [8, 4, 2];
+/// Largest difference of the predicted misses from the measured ones, and of the rates, as parts of the measured ones.
+const MISSES_WITHIN: f64 = 0.02;
+const RATE_WITHIN: f64 = 0.10;
+
+/// What is behind the DRAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Backing {
+    /// The journaled store of a pool
+    Pool,
+    /// The swap file of `deepram run`
+    Swap,
+}
+
+impl Backing {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Swap => "swap file",
+        }
+    }
+}
+
+/// Counts of a run for each access.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct Counts {
+    /// Faults that wait for the device; of the pool all faults on absent segments.
+    misses: f64,
+    second_chances: f64,
+    first_stores: f64,
+    /// Pages read ahead.
+    read_ahead: f64,
+    /// Pages written to the device in the background.
+    written: f64,
+}
+
+/// A run, measured or simulated.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    per_s: f64,
+    counts: Counts,
+    /// Frames of a pool, which its tables and buffers leave.
+    frames: Option<u64>,
+}
+
+impl Outcome {
+    /// The medians of several runs.
+    fn median(all: &[Self]) -> Self {
+        let of = |value: &dyn Fn(&Self) -> f64| median(all.iter().map(value).collect());
+        Self {
+            per_s: of(&|run| run.per_s),
+            counts: Counts {
+                misses: of(&|run| run.counts.misses),
+                second_chances: of(&|run| run.counts.second_chances),
+                first_stores: of(&|run| run.counts.first_stores),
+                read_ahead: of(&|run| run.counts.read_ahead),
+                written: of(&|run| run.counts.written),
+            },
+            frames: all.iter().filter_map(|run| run.frames).max(),
+        }
+    }
+}
+
+/// The middle one of some values.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The cost of a step, nanoseconds, with which `simulated` has this rate; 0 if the rate is higher with every cost. A higher cost
+/// makes no rate higher.
+fn cost_of_rate(per_s: f64, simulated: impl Fn(f64) -> anyhow::Result<f64>) -> anyhow::Result<f64> {
+    let (mut low, mut high) = (0.0, 1e9 / per_s * 4.0);
+    for _ in 0..12 {
+        let middle = f64::midpoint(low, high);
+        if simulated(middle)? > per_s {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}
+
+/// One workload over one backing with one size of DRAM.
+struct Cell {
+    backing: Backing,
+    work: Workload,
+    data: u64,
+    dram: u64,
+    runs: Vec<Outcome>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    workload: &'static str,
+    backing: Backing,
+    data_bytes: u64,
+    dram_bytes: u64,
+    predicted_per_s: f64,
+    measured_per_s: f64,
+    /// Rates of all runs.
+    runs_per_s: Vec<f64>,
+    ratio: f64,
+    predicted_misses: f64,
+    measured_misses: f64,
+    predicted: Counts,
+    measured: Counts,
+    /// Whether misses and rate are as close as they should be.
+    misses_within: bool,
+    rate_within: bool,
+}
+
+impl Row {
+    fn new(cell: &Cell, predicted: &Outcome) -> Self {
+        let measured = Outcome::median(&cell.runs);
+        let (predicted_misses, measured_misses) = (predicted.counts.misses, measured.counts.misses);
+        let ratio = predicted.per_s / measured.per_s;
+        // Of a scan that is read ahead so few accesses miss that one more or less is more than the bound: a miss in 10,000
+        // accesses is within it.
+        let off = (predicted_misses - measured_misses).abs();
+        Self {
+            workload: cell.work.name(),
+            backing: cell.backing,
+            data_bytes: cell.data,
+            dram_bytes: cell.dram,
+            predicted_per_s: predicted.per_s,
+            measured_per_s: measured.per_s,
+            runs_per_s: cell.runs.iter().map(|run| run.per_s).collect(),
+            ratio,
+            predicted_misses,
+            measured_misses,
+            predicted: predicted.counts,
+            measured: measured.counts,
+            misses_within: off <= (MISSES_WITHIN * measured_misses).max(1e-4),
+            rate_within: (ratio - 1.0).abs() <= RATE_WITHIN,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PredictReport {
+    device_read_us: f64,
+    pool_costs: Option<PoolCosts>,
+    swap_costs: Option<SwapCosts>,
+    rows: Vec<Row>,
+}
+
+pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
+    let data = args.data.0 / (1 << 20) * (1 << 20);
+    ensure!(data >= 64 << 20, "--data {}: at least 64 MiB", args.data);
+    ensure!(args.updates >= 1000, "--updates {}: at least 1000", args.updates);
+    let backings =
+        if args.backings.is_empty() { vec![Backing::Pool, Backing::Swap] } else { args.backings.clone() };
+    let wanted = |work: &Workload| args.workloads.is_empty() || args.workloads.contains(work);
+    let (_, preset) = measure(&MeasureArgs::folder(&args.dir, args.data, args.seconds))?;
+    let mut registry = Registry::builtin()?;
+    registry.add("the measured device", &preset)?;
+    let file: MeasuredFile = registry.get("file.measured")?;
+    let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
+    let dir = std::fs::canonicalize(&scratch.0)?;
+    let pool = backings.contains(&Backing::Pool);
+    let pool = pool.then(|| FilledPool::create(scratch.file("data.pool"), data)).transpose()?;
+    let bar = progress("recording the programs");
+    let swap = backings.contains(&Backing::Swap);
+    let recorded = Workload::PROGRAMS.into_iter().filter(|work| swap && wanted(work));
+    let programs = recorded.map(|work| Ok((work, Program::record(work, &dir)?)));
+    let programs: Vec<(Workload, Program)> = programs.collect::<anyhow::Result<_>>()?;
+    let mut cells = cells(&backings, data, &programs, wanted);
+    let (mut pool_costs, mut swap_costs, mut ample) =
+        (Vec::new(), Vec::new(), vec![Vec::new(); programs.len()]);
+    for round in 1..=args.repeats {
+        let hit_ns = hit_ns(data);
+        bar.set_message(format!("costs, round {round} of {}", args.repeats));
+        if let Some(pool) = &pool {
+            pool_costs.push(pool.costs(&scratch, &file, hit_ns, args.updates)?);
+        }
+        if swap {
+            swap_costs.push(swap::costs(&dir, &file, hit_ns, data, args.updates)?);
+        }
+        for ((_, program), ample) in programs.iter().zip(&mut ample) {
+            ample.push(program.measure(program.ample())?);
+        }
+        for cell in &mut cells {
+            let (name, backing) = (cell.work.name(), cell.backing.name());
+            bar.set_message(format!(
+                "{name}, {backing}, {}, round {round} of {}",
+                Bytes(cell.dram),
+                args.repeats
+            ));
+            let program = programs.iter().find(|(work, _)| *work == cell.work);
+            let outcome = match (cell.backing, program, &pool) {
+                (_, Some((_, program)), _) => program.measure(cell.dram)?,
+                (Backing::Pool, None, Some(pool)) => pool.measure(cell.dram, cell.work, args.updates)?,
+                _ => swap::measure(&dir, data, cell.dram, cell.work, args.updates)?,
+            };
+            cell.runs.push(outcome);
+        }
+    }
+    bar.set_message("simulating");
+    let pool_costs = (!pool_costs.is_empty()).then(|| PoolCosts::median(&pool_costs));
+    let swap_costs = (!swap_costs.is_empty()).then(|| SwapCosts::median(&swap_costs));
+    let mut rows = Vec::new();
+    for cell in &cells {
+        let program = programs.iter().zip(&ample).find(|((work, _), _)| *work == cell.work);
+        let predicted = match (program, cell.backing, &pool_costs, &swap_costs) {
+            (Some(((_, program), ample)), _, _, Some(costs)) => {
+                let think = program.think(&file, costs, Outcome::median(ample).per_s)?;
+                program.simulate(&file, costs, cell.dram, think)?
+            }
+            (None, Backing::Pool, Some(costs), _) => {
+                let frames = Outcome::median(&cell.runs).frames.unwrap_or_default();
+                pool::simulate(&file, costs, (data, cell.dram, frames), cell.work, args.updates)?
+            }
+            (None, Backing::Swap, _, Some(costs)) => {
+                swap::simulate(&file, costs, data, cell.dram, cell.work, args.updates)?
+            }
+            _ => continue,
+        };
+        rows.push(Row::new(cell, &predicted));
+    }
+    bar.finish_and_clear();
+    let device_read_us = file.latency(false, Bytes(PAGE)).0 as f64 / Picos(1_000_000).0 as f64;
+    let report = PredictReport { device_read_us, pool_costs, swap_costs, rows };
+    Report::new(&report, text(&report, &programs))
+}
+
+/// The cells to measure: every workload over every backing that it has, at every ratio.
+fn cells(
+    backings: &[Backing],
+    data: u64,
+    programs: &[(Workload, Program)],
+    wanted: impl Fn(&Workload) -> bool,
+) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for &backing in backings {
+        let arrays = Workload::ARRAYS.into_iter().filter(&wanted).map(|work| (work, data));
+        let recorded = programs.iter().filter(|_| backing == Backing::Swap);
+        for (work, data) in arrays.chain(recorded.map(|(work, program)| (*work, program.data))) {
+            // `deepram run` takes whole pages, and 16 MiB at least.
+            let least = if Workload::PROGRAMS.contains(&work) { 16 << 20 } else { 0 };
+            let dram = |ratio: u64| (data / ratio / PAGE * PAGE).max(least);
+            cells.extend(RATIOS.map(|ratio| Cell {
+                backing,
+                work,
+                data,
+                dram: dram(ratio),
+                runs: Vec::new(),
+            }));
+        }
+    }
+    cells
+}
+
+/// Time of an access to memory that is there.
+fn hit_ns(data: u64) -> f64 {
+    const ACCESSES: u64 = 1_000_000;
+    let plain: Vec<AtomicU64> = (0..data / 8).map(AtomicU64::new).collect();
+    let ((), time) = timed(|| {
+        for n in 0..ACCESSES {
+            plain[(mix64(n) % (data / 8)) as usize].fetch_xor(n, Relaxed);
+        }
+    });
+    time.as_nanos() as f64 / ACCESSES as f64
+}
+
+fn text(report: &PredictReport, programs: &[(Workload, Program)]) -> String {
+    let mut text = format!("measured: device read {:.1} µs\n", report.device_read_us);
+    let costs = report.pool_costs.iter().map(PoolCosts::shown);
+    for line in costs.chain(report.swap_costs.iter().map(SwapCosts::shown)) {
+        text += &format!("{line}\n");
+    }
+    for (_, program) in programs {
+        text += &format!("{}\n", program.shown());
+    }
+    let headings =
+        ["<workload", "<backing", "DRAM", "predicted k/s", "measured k/s", "ratio", "predicted misses"];
+    let mut table = Table::new(&[&headings[..], &["measured misses", "ratio", "<outside"]].concat());
+    for row in &report.rows {
+        let outside = match (row.misses_within, row.rate_within) {
+            (true, true) => "",
+            (false, true) => "misses",
+            (true, false) => "rate",
+            (false, false) => "misses, rate",
+        };
+        table.row(vec![
+            row.workload.into(),
+            row.backing.name().into(),
+            Bytes(row.dram_bytes).to_string(),
+            format!("{:.2}", row.predicted_per_s / 1e3),
+            format!("{:.2}", row.measured_per_s / 1e3),
+            format!("{:.2}", row.ratio),
+            format!("{:.4}", row.predicted_misses),
+            format!("{:.4}", row.measured_misses),
+            format!("{:.3}", row.predicted_misses / row.measured_misses),
+            outside.into(),
+        ]);
+    }
+    format!("{text}\n{}", table.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_is_found_that_gives_a_rate() {
+        let rate = |cost: f64| Ok(1e9 / (cost + 500.0).max(2000.0));
+        let cost = cost_of_rate(1e9 / 3000.0, rate).unwrap();
+        assert!((cost - 2500.0).abs() < 10.0, "{cost}");
+        assert_eq!(cost_of_rate(1e9 / 1000.0, rate).unwrap(), 0.0, "no cost makes it so fast");
+    }
+
+    #[test]
+    fn a_cell_outside_of_the_bounds_is_marked() {
+        let outcome =
+            |per_s, misses| Outcome { per_s, counts: Counts { misses, ..Counts::default() }, frames: None };
+        let runs = vec![outcome(90.0, 0.5), outcome(100.0, 0.5), outcome(200.0, 0.51)];
+        let cell =
+            Cell { backing: Backing::Swap, work: Workload::Reads, data: 8 * PAGE, dram: 2 * PAGE, runs };
+        let within = |per_s, misses| {
+            let row = Row::new(&cell, &outcome(per_s, misses));
+            (row.rate_within, row.misses_within)
+        };
+        assert_eq!([within(109.0, 0.509), within(112.0, 0.509)], [(true, true), (false, true)]);
+        assert_eq!([within(91.0, 0.489), within(89.0, 0.4)], [(true, false), (false, false)]);
+    }
+}

@@ -1,0 +1,223 @@
+//! A mapped pool over its journaled store: what its parts cost, an array in it, and the same array simulated.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::{Context, ensure};
+use deepram_core::Bytes;
+use deepram_media::{MeasuredFile, Picos};
+use deepram_pool::{CreateOptions, FaultOptions, Lifetime, OpenOptions, Pool, Words};
+use deepram_sim::host::{HostOptions, drive};
+use deepram_sim::pool_model::{PoolModel, PoolModelOptions};
+use deepram_trace::workload::mix64;
+use serde::Serialize;
+
+use super::workload::Workload;
+use super::{Counts, Outcome, PAGE};
+use crate::bench::{Scratch, timed};
+use crate::output::progress;
+
+/// Size of the data over that of DRAM in the calibration of the fault cost; it is none of those that are predicted.
+const CALIBRATION: u64 = 3;
+/// Segments on which the costs are measured.
+const SEGMENTS: u64 = 8192;
+
+/// Software costs of the pool, nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct PoolCosts {
+    hit_ns: f64,
+    /// Of a fault that reads, without the device's time.
+    fault_ns: f64,
+    first_store_ns: f64,
+    write_back_ns: f64,
+    install_ns: f64,
+}
+
+impl PoolCosts {
+    /// The median of each cost.
+    pub(super) fn median(all: &[Self]) -> Self {
+        let of = |cost: fn(&Self) -> f64| super::median(all.iter().map(cost).collect());
+        Self {
+            hit_ns: of(|costs| costs.hit_ns),
+            fault_ns: of(|costs| costs.fault_ns),
+            first_store_ns: of(|costs| costs.first_store_ns),
+            write_back_ns: of(|costs| costs.write_back_ns),
+            install_ns: of(|costs| costs.install_ns),
+        }
+    }
+
+    /// The costs as one line of text.
+    pub(super) fn shown(&self) -> String {
+        format!(
+            "pool: fault {:.1} µs, first store {:.1} µs, write-back of a segment {:.2} µs, a segment more {:.2} µs",
+            self.fault_ns / 1e3,
+            self.first_store_ns / 1e3,
+            self.write_back_ns / 1e3,
+            self.install_ns / 1e3
+        )
+    }
+}
+
+/// A pool in a file, filled with `data` bytes that are all on flash.
+pub(super) struct FilledPool {
+    path: PathBuf,
+    data: u64,
+}
+
+fn create(path: &Path, data: u64) -> anyhow::Result<()> {
+    // Flash for the data, its older versions, and the first page, which holds the named roots.
+    Pool::create(&[path], &CreateOptions::new(data + (1 << 20)))?;
+    Ok(())
+}
+
+fn words(pool: &Pool, bytes: u64) -> anyhow::Result<Words> {
+    let root = pool.root("data")?;
+    ensure!(root.len >= bytes, "the pool holds {} instead of {}", Bytes(root.len), Bytes(bytes));
+    Ok(pool.words(root.addr, (bytes / 8) as usize)?)
+}
+
+fn options(dram: u64) -> OpenOptions {
+    OpenOptions::new(dram).faults(FaultOptions { pin_lone_thread: true, ..FaultOptions::default() })
+}
+
+impl FilledPool {
+    pub(super) fn create(path: PathBuf, data: u64) -> anyhow::Result<Self> {
+        create(&path, data)?;
+        let pool = Pool::open(&[&path], &options((data / 4).max(64 << 20)))?;
+        let addr = pool.alloc(data, Lifetime::Permanent)?;
+        pool.set_root("data", addr, data)?;
+        let words = words(&pool, data)?;
+        let bar = progress("filling the pool");
+        (0..).zip(words.iter()).for_each(|(at, word)| word.store(mix64(at), Relaxed));
+        pool.sync()?;
+        bar.finish_and_clear();
+        drop(words);
+        pool.close()?;
+        Ok(Self { path, data })
+    }
+
+    /// Measures the costs: those of a step by repeating the step alone, those of a fault and of a segment that is read ahead by
+    /// random loads and by a scan at a size of DRAM that is not predicted.
+    pub(super) fn costs(
+        &self,
+        scratch: &Scratch,
+        file: &MeasuredFile,
+        hit_ns: f64,
+        accesses: u64,
+    ) -> anyhow::Result<PoolCosts> {
+        let path = scratch.file("cost.pool");
+        create(&path, 2 * SEGMENTS * PAGE)?;
+        let faults = FaultOptions { readahead: false, ..FaultOptions::default() };
+        let pool = Pool::open(&[&path], &OpenOptions::new(4 * SEGMENTS * PAGE).faults(faults))?;
+        let bytes = SEGMENTS * PAGE;
+        let addr = pool.alloc(bytes, Lifetime::Permanent)?;
+        pool.set_root("data", addr, bytes)?;
+        let words = words(&pool, bytes)?;
+        let step = (PAGE / 8) as usize;
+        // Never written, so that no device read is needed.
+        black_box(words.iter().step_by(step).map(|word| word.load(Relaxed)).sum::<u64>());
+        let ((), time) = timed(|| words.iter().step_by(step).for_each(|word| word.store(1, Relaxed)));
+        let first_store_ns = (time.as_nanos() as f64 / SEGMENTS as f64 - hit_ns).max(0.0);
+        let (token, time) = timed(|| pool.sync());
+        token?;
+        let device =
+            file.completion_interval(true, Bytes(1 << 20)).0 as f64 / 1e3 * PAGE as f64 / (1 << 20) as f64;
+        let write_back_ns = (time.as_nanos() as f64 / SEGMENTS as f64 - device).max(0.0);
+        drop(words);
+        pool.close()?;
+        std::fs::remove_file(&path)?;
+        let ran = self.measure(self.data / CALIBRATION, Workload::Reads, accesses)?;
+        ensure!(ran.counts.misses > 0.0, "no load missed; give more --data");
+        let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
+        // A device that is faster now than when it was measured would give a negative cost: then the cost is 0.
+        let fault_ns = ((1e9 / ran.per_s - hit_ns) / ran.counts.misses - read_ns).max(0.0);
+        let costs = |install_ns| PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns };
+        let dram = self.data / CALIBRATION;
+        let ran = self.measure(dram, Workload::Scan, accesses)?;
+        let install_ns = super::cost_of_rate(ran.per_s, |install_ns| {
+            let simulated = simulate(
+                file,
+                &costs(install_ns),
+                (self.data, dram, ran.frames.unwrap_or(0)),
+                Workload::Scan,
+                accesses,
+            );
+            Ok(simulated?.per_s)
+        })?;
+        Ok(costs(install_ns))
+    }
+
+    /// Runs the array in the pool.
+    pub(super) fn measure(&self, dram: u64, work: Workload, accesses: u64) -> anyhow::Result<Outcome> {
+        let pool = Pool::open(&[&self.path], &options(dram))
+            .with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
+        let words = words(&pool, self.data)?;
+        let count = work.count(self.data, accesses);
+        let mut all = work.words(self.data);
+        let mut access = |count: u64| {
+            for (n, at) in (0..).zip(all.by_ref().take(count as usize)) {
+                let word = &words[at as usize];
+                if work.writes() {
+                    word.fetch_xor(n, Relaxed);
+                } else {
+                    black_box(word.load(Relaxed));
+                }
+            }
+        };
+        access(count);
+        let before = pool.stats();
+        let ((), time) = timed(|| access(count));
+        let after = pool.stats();
+        pool.without_pinning(|| ());
+        let each = |before: u64, after: u64| (after - before) as f64 / count as f64;
+        let counts = Counts {
+            misses: each(before.faults_missing, after.faults_missing),
+            second_chances: 0.0,
+            first_stores: each(before.faults_write_protected, after.faults_write_protected),
+            read_ahead: each(before.readahead_segments, after.readahead_segments),
+            written: each(before.write_backs, after.write_backs),
+        };
+        let frames = Some(after.resident_segments.max(before.resident_segments));
+        drop(words);
+        pool.close()?;
+        Ok(Outcome { per_s: count as f64 / time.as_secs_f64(), counts, frames })
+    }
+}
+
+/// Simulates the array (its bytes, those of DRAM, and the frames that tables and buffers leave of these).
+pub(super) fn simulate(
+    file: &MeasuredFile,
+    costs: &PoolCosts,
+    (data, dram, frames): (u64, u64, u64),
+    work: Workload,
+    accesses: u64,
+) -> anyhow::Result<Outcome> {
+    let picos = |ns: f64| Picos((ns * 1e3) as u64);
+    let options = PoolModelOptions {
+        data: Bytes(data),
+        dram: Bytes(frames * PAGE),
+        budget: Bytes(dram),
+        segment: Bytes(PAGE),
+        hit: picos(costs.hit_ns),
+        fault: picos(costs.fault_ns),
+        protect: picos(costs.first_store_ns),
+        flush: picos(costs.write_back_ns),
+        install: picos(costs.install_ns),
+        ..PoolModelOptions::default()
+    };
+    let mut model = PoolModel::new(file, &options)?;
+    let count = work.count(data, accesses);
+    let host = HostOptions { warm_up: count, ..HostOptions::default() };
+    let simulated = drive(&mut model, work.requests(data, 2 * count), &host)?;
+    let did = model.pool_counts();
+    let each = |counted: u64| counted as f64 / count as f64;
+    let counts = Counts {
+        misses: each(did.missing),
+        second_chances: 0.0,
+        first_stores: each(did.first_stores),
+        read_ahead: each(did.readahead_segments),
+        written: each(did.written),
+    };
+    Ok(Outcome { per_s: simulated.requests_per_s, counts, frames: None })
+}

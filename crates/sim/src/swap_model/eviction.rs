@@ -1,0 +1,266 @@
+//! Eviction of the simulated pager: from memory to the victim buffer, and from there to the swap file.
+
+use std::convert::Infallible;
+
+use deepram_core::paging::victim_buffer::{Leaving, pages_to_drain, pages_to_move};
+use deepram_core::paging::{Departure, Destination, PAGE, PageState, SwapWatermarks};
+use deepram_core::units::Picos;
+
+use super::{PAGE_BYTES, SwapModel, SwapModelEvent, Trigger};
+use crate::engine::Time;
+use crate::host::Context;
+
+/// Frames of the victim buffer that are written to neighbouring slots.
+struct WriteRun {
+    first: u32,
+    frames: Vec<u32>,
+}
+
+/// Pages that are evicted together.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// Number of frames to free, and of those that are free already.
+    count: usize,
+    freed: usize,
+    victims: usize,
+    dirty: usize,
+    /// Writes that have not ended.
+    runs: Vec<WriteRun>,
+    /// Time at which they end.
+    end: Time,
+}
+
+impl Batch {
+    /// Pages that are being written.
+    pub(super) fn pages_in_flight(&self) -> u64 {
+        self.runs.iter().map(|run| run.frames.len() as u64).sum()
+    }
+
+    /// Whether it has freed a frame or moved a page.
+    fn made_progress(&self) -> bool {
+        self.freed > 0 || self.victims > 0
+    }
+}
+
+impl SwapModel {
+    /// A step of an evictor: it evicts a batch, or sleeps.
+    pub(super) fn run_evictor(&mut self, evictor: u8, context: &mut Context<SwapModelEvent>) {
+        let headroom = self.watermarks.headroom();
+        if self.excess(headroom) > 0 {
+            self.trim_buffer();
+        }
+        if self.excess(headroom) == 0 {
+            self.evictors[usize::from(evictor)] = None;
+            return;
+        }
+        let mut batch = self.evict(self.watermarks.batch(), None);
+        self.start_writes(&mut batch, context.now().0);
+        context.schedule(Picos(batch.end), SwapModelEvent::Written(evictor));
+        self.evictors[usize::from(evictor)] = Some(batch);
+    }
+
+    /// Ends the batch of an evictor, which then looks for more work.
+    pub(super) fn end_batch(&mut self, evictor: u8, context: &mut Context<SwapModelEvent>) {
+        let Some(batch) = self.evictors[usize::from(evictor)].take() else { return };
+        if self.finish(batch) {
+            self.evictors[usize::from(evictor)] = Some(Batch::default());
+            self.run_evictor(evictor, context);
+        }
+    }
+
+    /// Evicts on the fault path until `count` frames are free. Returns the time that the fault waits.
+    pub(super) fn evict_synchronously(
+        &mut self,
+        count: usize,
+        context: &mut Context<SwapModelEvent>,
+    ) -> Time {
+        let now = context.now().0;
+        let mut at = now;
+        self.trim_buffer();
+        loop {
+            let excess = self.excess(count);
+            if excess == 0 {
+                return at - now;
+            }
+            let mut batch = self.evict(SwapWatermarks::batch_of_fault(excess), None);
+            self.start_writes(&mut batch, at);
+            at = at.max(batch.end);
+            if !self.finish(batch) {
+                // The fault waits until an evictor's write ends. The frames count as written from now on.
+                let writing = self.evictors.iter_mut().flatten().filter(|batch| !batch.runs.is_empty());
+                let Some(next) = writing.min_by_key(|batch| batch.end) else { return at - now };
+                at = at.max(next.end);
+                let runs = std::mem::take(&mut next.runs);
+                self.end_writes(runs);
+            }
+        }
+    }
+
+    /// Evicts the pages of a range of the data at once, as a program's hint asks for.
+    pub fn evict_range(&mut self, offset: u64, len: u64) {
+        let range = offset / PAGE_BYTES..(offset + len).div_ceil(PAGE_BYTES).min(self.pages.len() as u64);
+        let in_memory = |page: &u32| self.pages[*page as usize].state.resident().is_some();
+        let pages: Vec<u32> = range.map(|page| page as u32).filter(in_memory).collect();
+        for pages in pages.chunks(SwapWatermarks::BATCH) {
+            let mut batch = self.evict(pages.len(), Some(pages));
+            self.start_writes(&mut batch, 0);
+            self.finish(batch);
+        }
+    }
+
+    /// Frees `count` frames: pages move from memory to the victim buffer, and the oldest pages of the buffer leave it. The
+    /// dirty pages are still to be written ([`SwapModel::start_writes`]).
+    fn evict(&mut self, count: usize, chosen: Option<&[u32]>) -> Batch {
+        let (used, free) = (self.buffer.used_frames(), self.buffer.free_frames());
+        let share = self.buffer_limit().min(used + free);
+        let moves = chosen.map_or_else(|| pages_to_move(count, used, share), <[u32]>::len);
+        let mut batch = Batch { count, ..Batch::default() };
+        let mut dirty = Vec::new();
+        for at in (0..moves).step_by(SwapWatermarks::PROTECTED_TOGETHER) {
+            let part = at..moves.min(at + SwapWatermarks::PROTECTED_TOGETHER);
+            let used = self.buffer.used_frames();
+            batch.freed += self.drain(pages_to_drain(part.len(), used, share));
+            let victims = self.choose_victims(part.len(), chosen.map(|pages| &pages[part]));
+            batch.victims += victims.len();
+            for (page, destination) in victims {
+                batch.freed += usize::from(destination.frame().is_none());
+                dirty.extend(
+                    matches!(destination, Destination::WriteBack(_)).then_some(destination.frame()).flatten(),
+                );
+                self.unmap(page, destination);
+            }
+        }
+        self.counts.evicted_pages += batch.victims as u64;
+        self.counts.evicted_dirty_pages += dirty.len() as u64;
+        batch.dirty = dirty.len();
+        let mut rest = &dirty[..];
+        while !rest.is_empty() {
+            let Ok((first, len)) = self.slots.allocate(rest.len() as u32, |_| Ok::<_, Infallible>(()));
+            let (here, left) = rest.split_at(len as usize);
+            batch.runs.push(WriteRun { first, frames: here.to_vec() });
+            rest = left;
+        }
+        batch
+    }
+
+    /// Sends the writes of a batch that begins at the time `from` to the device, all at once.
+    fn start_writes(&mut self, batch: &mut Batch, from: Time) {
+        let software =
+            batch.victims as u64 * self.options.evict.0 + batch.dirty as u64 * self.options.flush.0;
+        let from = from + software;
+        let ends = batch
+            .runs
+            .iter()
+            .map(|run| self.device.request(from, true, run.frames.len() as u64 * PAGE_BYTES));
+        batch.end = ends.max().unwrap_or(from);
+    }
+
+    /// Ends a batch whose pages are in the swap file. Returns whether it made progress.
+    fn finish(&mut self, mut batch: Batch) -> bool {
+        self.end_writes(std::mem::take(&mut batch.runs));
+        batch.freed += self.drain(batch.count.saturating_sub(batch.freed));
+        batch.made_progress()
+    }
+
+    fn end_writes(&mut self, runs: Vec<WriteRun>) {
+        for run in runs {
+            self.counts.writes += 1;
+            self.counts.written_back_pages += run.frames.len() as u64;
+            for (frame, slot) in run.frames.into_iter().zip(run.first..) {
+                if self.buffer.write_ended(frame, slot) {
+                    self.charged -= 1;
+                    self.slots.free(slot);
+                }
+            }
+        }
+    }
+
+    /// Chooses victims and gives each a frame in the victim buffer, or none.
+    fn choose_victims(&mut self, count: usize, chosen: Option<&[u32]>) -> Vec<(u32, Destination<u32>)> {
+        let mut pages: Vec<u32> = match chosen {
+            Some(pages) => {
+                pages.iter().for_each(|page| self.policy.remove(self.key(*page)));
+                pages.to_vec()
+            }
+            None => {
+                let victims = (0..count).map_while(|_| self.policy.victim(&mut |_| true));
+                let keys: Vec<u64> = victims.collect();
+                keys.into_iter().filter_map(|key| self.page_at(key as usize * PAGE)).collect()
+            }
+        };
+        pages.sort_unstable();
+        let mut victims = Vec::with_capacity(pages.len());
+        for page in pages {
+            let (address, key) = (self.address(page), self.key(page));
+            let info = &mut self.pages[page as usize];
+            let Some(resident) = info.state.resident() else { continue };
+            let slot = resident.slot();
+            let admit = || self.admission.admit();
+            let destination =
+                match Departure::choose(slot.is_some(), false, info.read_ahead, info.heat, admit) {
+                    Departure::Stays => None,
+                    Departure::Drops => slot.map(Destination::Drop),
+                    Departure::Buffered => self.buffer.insert(address, slot).map(Destination::VictimBuffer),
+                    Departure::WrittenBack => self.buffer.insert(address, slot).map(Destination::WriteBack),
+                };
+            let Some(destination) = destination else {
+                self.policy.insert(key);
+                continue;
+            };
+            if slot.is_some()
+                && let Some(outcome) = info.prediction.left_clean()
+            {
+                self.prediction.test_ended(outcome);
+            }
+            info.state.evict();
+            victims.push((page, destination));
+        }
+        victims
+    }
+
+    /// Takes a victim out of memory.
+    fn unmap(&mut self, page: u32, destination: Destination<u32>) {
+        let info = &mut self.pages[page as usize];
+        self.charged -= usize::from(info.state.leave_memory(destination));
+        if info.prediction.is_written() && self.prediction.starts_test() {
+            info.prediction.test();
+        }
+    }
+
+    /// Removes up to `count` of the oldest pages from the victim buffer. Returns how many.
+    fn drain(&mut self, count: usize) -> usize {
+        let mut drained = 0;
+        while drained < count {
+            let Some(Leaving { frame, page: address }) = self.buffer.oldest() else { break };
+            let Some(page) = self.page_at(address) else { continue };
+            if !self.pages[page as usize].state.is_in_frame(frame) {
+                continue;
+            }
+            let Some(slot) = self.buffer.leave(frame) else { continue };
+            let info = &mut self.pages[page as usize];
+            info.state = PageState::Stored(slot);
+            info.heat.cool();
+            if info.read_ahead {
+                self.admission.page_departed();
+            }
+            if let Some(trigger) = info.trigger.take() {
+                self.counts.readahead_windows_wasted += 1;
+                if trigger == Trigger::Probe {
+                    self.fault_around.probe_ended(address, false);
+                }
+            }
+            self.charged -= 1;
+            drained += 1;
+        }
+        drained
+    }
+
+    /// Pages of the victim buffer that are in the swap file.
+    pub(super) fn buffered_slots(&self) -> u64 {
+        let slot = |page: &super::Page| match page.state {
+            PageState::InVictimBuffer(frame) => self.buffer.slot(frame),
+            _ => None,
+        };
+        self.pages.iter().filter_map(slot).count() as u64
+    }
+}

@@ -1,0 +1,151 @@
+//! Accesses and page faults of the simulated pager.
+
+use deepram_core::paging::huge_pages::{CHUNK_BYTES, CHUNK_PAGES};
+use deepram_core::paging::readahead::fresh_pages;
+use deepram_core::paging::{Block, FaultAction, PAGE, Resident};
+
+use super::reads::{Cause, Incoming, PAGES_TOGETHER};
+use super::{PAGE_BYTES, PageState, SwapModel, SwapModelEvent, Trigger};
+use crate::host::{Context, Slot};
+
+impl SwapModel {
+    /// Makes the access to the current page of a slot's request.
+    pub(super) fn access(&mut self, slot: Slot, context: &mut Context<SwapModelEvent>) {
+        let super::PageAccess { write, at, .. } = self.accesses[slot as usize];
+        let page = (at / PAGE_BYTES) as u32;
+        match self.pages[page as usize].state.resident() {
+            Some(Resident::Clean(_)) if write => {}
+            Some(_) => return Self::complete_at(context, slot, self.options.hit.0),
+            None => {}
+        }
+        self.note_chunk(page);
+        self.fault(page, write, slot, context);
+    }
+
+    fn fault(&mut self, page: u32, write: bool, slot: Slot, context: &mut Context<SwapModelEvent>) {
+        let fresh = match self.pages[page as usize].state {
+            PageState::Fresh => self.fresh_batch(page),
+            _ => 0,
+        };
+        let hit = self.options.hit.0;
+        match self.pages[page as usize].state.fault(write) {
+            FaultAction::InstallZeros => {
+                self.counts.faults_fresh += 1;
+                let all = page..page + fresh as u32;
+                all.clone().skip(1).for_each(|page| self.pages[page as usize].state.claim_fresh());
+                let stall = self.reserve(fresh, context);
+                all.for_each(|page| self.install(page, PageState::Dirty, context));
+                let software = self.options.fresh.0 + (fresh as u64 - 1) * self.options.install.0;
+                Self::complete_at(context, slot, stall + software + hit);
+            }
+            FaultAction::Read(from) => {
+                self.note_access(page, write);
+                let info = &mut self.pages[page as usize];
+                info.read_ahead = false;
+                let incoming = Incoming { page, slot: from, writable: info.prediction.is_written() };
+                self.counts.faults_major += 1;
+                self.waiting.push((page, slot));
+                let stall = self.reserve(1, context);
+                let (block, neighbours) = self.fault_around(page, context);
+                self.read_slots.acquire(1, false);
+                // Half of the software time passes before the device's, half after it; only their sum is measured.
+                let from = context.now().0 + stall + self.options.fault.0 / 2;
+                self.start_read(vec![incoming], Cause::Fault(block), from, context);
+                let probe = self.choose_probe(&neighbours);
+                self.enqueue(&neighbours, probe, from);
+                self.take_requests(context);
+            }
+            FaultAction::Return(frame) => {
+                self.counts.victim_buffer_hits += 1;
+                self.return_from_buffer(page, frame, write, context);
+                Self::complete_at(context, slot, self.options.second_chance.0 + hit);
+            }
+            FaultAction::FirstStore(from) => {
+                self.counts.faults_write_protected += 1;
+                self.slots.free(from);
+                self.note_access(page, true);
+                Self::complete_at(context, slot, self.options.protect.0 + hit);
+            }
+            FaultAction::Retry { .. } => Self::complete_at(context, slot, hit),
+            FaultAction::Wait => self.waiting.push((page, slot)),
+        }
+    }
+
+    /// Records an access to a page that was in the swap file.
+    fn note_access(&mut self, page: u32, write: bool) {
+        if let Some(outcome) = self.pages[page as usize].prediction.accessed(write) {
+            self.prediction.test_ended(outcome);
+        }
+    }
+
+    /// Number of fresh pages that one fault brings in: as many as were touched one after the other before it.
+    fn fresh_batch(&self, page: u32) -> usize {
+        let within = self.address(page) % CHUNK_BYTES / PAGE;
+        let fresh = |page: u32| matches!(self.pages[page as usize].state, PageState::Fresh);
+        let before = (0..page).rev().take(within.min(PAGES_TOGETHER));
+        let touched = before.take_while(|page| !fresh(*page)).count();
+        let room = (CHUNK_PAGES - within).min(PAGES_TOGETHER);
+        let behind = (page..self.pages.len() as u32).take(room);
+        fresh_pages(touched, behind.map(fresh))
+    }
+
+    /// Gives a page a second chance.
+    fn return_from_buffer(
+        &mut self,
+        page: u32,
+        frame: u32,
+        write: bool,
+        context: &mut Context<SwapModelEvent>,
+    ) {
+        let trigger = self.pages[page as usize].trigger.take();
+        self.note_access(page, write);
+        let info = &mut self.pages[page as usize];
+        info.heat.warm();
+        if std::mem::take(&mut info.read_ahead) {
+            self.admission.page_returned();
+        }
+        let slot = self.buffer.slot(frame);
+        // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
+        let writable = info.prediction.is_written() || slot.is_none();
+        self.charged += 1;
+        let returned = self.buffer.returned(frame, slot, writable);
+        self.charged -= usize::from(returned.frame_freed);
+        if self.excess(0) > 0 {
+            self.trim_buffer();
+        }
+        if self.excess(self.watermarks.headroom()) > 0 {
+            self.wake_evictors(context);
+        }
+        returned.obsolete.into_iter().for_each(|slot| self.slots.free(slot));
+        self.install(page, returned.state(), context);
+        let Some(trigger) = trigger else { return };
+        self.counts.readahead_windows_used += 1;
+        let address = self.address(page);
+        match trigger {
+            Trigger::Probe => self.fault_around.probe_ended(address, true),
+            Trigger::Window => {
+                if let Some(window) = self.streams.record_use(address) {
+                    self.queue_window(window);
+                    self.take_requests(context);
+                }
+            }
+        }
+    }
+
+    /// The block of a missed page, and the other pages of the block that are in the swap file and are read with it.
+    fn fault_around(&mut self, page: u32, context: &mut Context<SwapModelEvent>) -> (Block, Vec<Incoming>) {
+        let address = self.address(page);
+        let mut fault_around = std::mem::take(&mut self.fault_around);
+        let block = fault_around.record_miss(address, |pages| self.excess(pages) == 0);
+        self.fault_around = fault_around;
+        if block.pages == 1 {
+            return (block, Vec::new());
+        }
+        (block, self.claim_stored(block.neighbours(address), context).0)
+    }
+
+    fn choose_probe(&mut self, pages: &[Incoming]) -> Option<(u32, Trigger)> {
+        let index = self.fault_around.choose_probe(pages.len())?;
+        Some((pages[index].page, Trigger::Probe))
+    }
+}
