@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-pager", &["deepram-core", "deepram-linux"]),
     ("deepram-pool", &["deepram-core", "deepram-linux", "deepram-pager", "deepram-media"]),
     ("deepram-preload", &["deepram-core", "deepram-linux", "deepram-pager"]),
+    ("deepram-files", &["deepram-core", "deepram-linux", "deepram-pool"]),
     ("deepram-capi", &["deepram-pool"]),
     ("deepram-python", &["deepram-core", "deepram-media", "deepram-sim", "deepram-pool", "deepram-trace"]),
     (
@@ -25,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "deepram-core",
             "deepram-ecc",
+            "deepram-files",
             "deepram-linux",
             "deepram-media",
             "deepram-trace",

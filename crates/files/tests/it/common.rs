@@ -14,8 +14,13 @@ const FLASH: u64 = 64 * MIB;
 
 /// Makes a device with an empty pool.
 pub(crate) fn new_pool() -> Image {
+    new_pool_of(SIZE)
+}
+
+/// Makes a device with an empty pool of this much memory.
+pub(crate) fn new_pool_of(size: u64) -> Image {
     let device = FaultyDevice::new(FLASH + 4 * MIB);
-    let options = CreateOptions { flash: Some(FLASH), ..CreateOptions::new(SIZE) };
+    let options = CreateOptions { flash: Some(FLASH), ..CreateOptions::new(size) };
     Pool::create_on(FaultyKernel::file_devices(std::slice::from_ref(&device)), &options)
         .expect("creating a pool");
     device.durable_image()
