@@ -3,6 +3,7 @@
 
 mod client;
 mod packages;
+mod pool;
 mod report;
 mod store;
 mod workload;
@@ -20,6 +21,7 @@ use crate::results::RunContext;
 use crate::run::MediaSpec;
 use client::Connection;
 use packages::Packages;
+use pool::MountedPool;
 use store::{App, Place, Store};
 use workload::{Mix, YCSB};
 
@@ -36,24 +38,44 @@ pub(crate) struct RealOptions<'a> {
     pub(crate) results: Option<&'a Path>,
 }
 
-/// A configuration of Table IV, or a device to compare with.
+/// Where the files of a store are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    /// In shared memory (tmpfs).
+    Memory,
+    /// On the disk's own file system.
+    Disk,
+    /// In a pool whose file is in shared memory, mounted by `deepram pool mount`.
+    PoolInMemory,
+    /// In a pool whose file is on the disk, mounted likewise.
+    PoolOnDisk,
+}
+
+/// A configuration of Table IV, or something to compare with.
 struct Config {
     name: &'static str,
+    /// What it is, for the report.
+    meaning: &'static str,
     /// Keys of the emulated memory, but for the read latency; none: not emulated.
     keys: Option<&'static str>,
     /// Whether reads take twice as long, as the 300 ns of the study to its 150 ns.
     slow_reads: bool,
-    /// Whether files are on a disk and not in memory.
-    on_disk: bool,
+    files: Files,
 }
 
 const fn nvmm(name: &'static str, keys: &'static str, slow_reads: bool) -> Config {
-    Config { name, keys: Some(keys), slow_reads, on_disk: false }
+    Config { name, meaning: "", keys: Some(keys), slow_reads, files: Files::Memory }
 }
 
-const CONFIGS: [Config; 8] = [
-    Config { name: "DRAM", keys: None, slow_reads: false, on_disk: false },
-    Config { name: "ext4", keys: None, slow_reads: false, on_disk: true },
+const fn plain(name: &'static str, meaning: &'static str, files: Files) -> Config {
+    Config { name, meaning, keys: None, slow_reads: false, files }
+}
+
+const CONFIGS: [Config; 10] = [
+    plain("DRAM", "this machine's memory, files in tmpfs", Files::Memory),
+    plain("pool in memory", "files on a pool (`deepram pool mount`) in shared memory", Files::PoolInMemory),
+    plain("ext4", "files on this machine's disk", Files::Disk),
+    plain("pool on disk", "files on a pool on this machine's disk", Files::PoolOnDisk),
     nvmm("PDRAM", "flush=clflush", false),
     nvmm("PM-Lat", "flush=clflush", true),
     nvmm("PM-BW", "bandwidth=1/8,flush=clflush", true),
@@ -182,7 +204,17 @@ impl Run {
 
     fn config(&mut self, app: App, packages: Option<&Packages>, config: &Config) -> anyhow::Result<()> {
         let media = config.media(&self.machine)?;
-        let folder = if config.on_disk { self.disk.clone() } else { self.memory.clone() };
+        // Unmounted, and its file removed, when the store has ended.
+        let pool = match config.files {
+            Files::PoolInMemory => Some(MountedPool::new(&self.memory)?),
+            Files::PoolOnDisk => Some(MountedPool::new(&self.disk)?),
+            Files::Memory | Files::Disk => None,
+        };
+        let folder = match (&pool, config.files) {
+            (Some(pool), _) => pool.dir().to_path_buf(),
+            (None, Files::Disk) => self.disk.clone(),
+            (None, _) => self.memory.clone(),
+        };
         let machine = self.machine;
         let place = Place {
             media: media.as_ref().map(|spec| (spec, &machine)),
