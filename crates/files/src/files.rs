@@ -143,14 +143,14 @@ impl Files {
     /// # Errors
     /// The errors of [`Files::sync`] and [`Pool::close`]: the pool is then closed at its last token.
     pub fn close(&self) -> Result<()> {
-        let last = if self.is_writable() { self.free_orphans().and_then(|()| self.sync()) } else { Ok(()) };
-        let pool = self.inodes.memory.pool().clone();
-        if last.is_ok() && self.is_writable() {
-            pool.close()?;
-        } else {
-            pool.abandon()?;
+        let pool = self.pool().clone();
+        let ready = if self.is_writable() { self.free_orphans() } else { Ok(()) }
+            .and_then(|()| self.shared().map(drop));
+        if ready.is_ok() && self.is_writable() {
+            return Ok(pool.close()?);
         }
-        last
+        pool.abandon()?;
+        ready
     }
 
     /// The pool.

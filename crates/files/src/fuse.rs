@@ -30,6 +30,9 @@ const BACKGROUND: u16 = 64;
 /// The places of "." and ".." in a listing come first.
 const DOTS: u64 = 2;
 
+/// Gets place, inode, type and name of an entry. Returns whether there is room for more.
+type Each<'a> = &'a mut dyn FnMut(u64, u64, FileType, &[u8]) -> bool;
+
 /// The side of a file system that faces the kernel.
 pub(crate) struct Front {
     pub(crate) files: Arc<Files>,
@@ -106,13 +109,8 @@ fn attr(reply: ReplyAttr, number: u64, result: Result<Status>) {
 }
 
 impl Front {
-    /// Calls `each` with place, inode, type and name of the entries of a directory from a place on, "." and ".." first.
-    fn list(
-        &self,
-        directory: u64,
-        first: u64,
-        each: &mut dyn FnMut(u64, u64, FileType, &[u8]) -> bool,
-    ) -> Result<()> {
+    /// Calls `each` with the entries of a directory from a place on, "." and ".." first.
+    fn list(&self, directory: u64, first: u64, each: Each<'_>) -> Result<()> {
         if first == 0 && !each(1, directory, FileType::Directory, b".") {
             return Ok(());
         }

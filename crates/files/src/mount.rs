@@ -220,9 +220,9 @@ pub fn mounted_pool(at: &Path) -> Result<PathBuf, MountError> {
     };
     let mounts = fs::read("/proc/self/mountinfo")
         .map_err(|source| MountError::Place { path: "/proc/self/mountinfo".into(), source })?;
-    let found =
+    let mut found =
         mounts.split(|&byte| byte == b'\n').filter_map(mount_line).filter(|mount| mount.0 == resolved);
-    found.last().map(|mount| mount.1).ok_or_else(not_mounted)
+    found.next_back().map(|mount| mount.1).ok_or_else(not_mounted)
 }
 
 /// The mount point and the source of a line of the list of mounts, if it is ours.

@@ -4,6 +4,7 @@ use crate::attributes::{Attributes, Status, now};
 use crate::directory::{self, Placed, check_name};
 use crate::error::{FilesError, Result};
 use crate::files::Files;
+use crate::inodes::TOP;
 use crate::layout::{Entry, Inode};
 use crate::memory::Change;
 
@@ -288,22 +289,20 @@ impl Files {
 
     /// Checks that a directory does not become part of itself.
     fn ensure_outside(&self, moved: &Entry, to: u64) -> Result<()> {
-        let (mut at, mut steps) = (to, 0);
-        while moved.kind == libc::S_IFDIR {
+        if moved.kind != libc::S_IFDIR {
+            return Ok(());
+        }
+        let mut at = to;
+        for _ in 0..=self.inodes.used()? {
             if at == moved.inode {
                 return Err(FilesError::Invalid("a directory cannot become part of itself"));
             }
-            let parent = self.directory(at)?.parent;
-            steps += 1;
-            if steps > self.inodes.used()? {
-                return Err(FilesError::Damaged("directories have each other".into()));
+            if at == TOP {
+                return Ok(());
             }
-            if parent == at {
-                break;
-            }
-            at = parent;
+            at = self.directory(at)?.parent;
         }
-        Ok(())
+        Err(FilesError::Damaged("directories have each other".into()))
     }
 
     /// Removes the entry that a rename replaces.

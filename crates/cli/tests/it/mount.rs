@@ -74,13 +74,22 @@ impl Drop for Mounted {
 /// Starts the process that mounts, and waits for its mount.
 fn start(folder: &Path, options: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deepram"));
-    command.args(["pool", "mount", "--dram", "32M"]).args(options).args(["a.pool", "files"]).current_dir(folder);
+    command
+        .args(["pool", "mount", "--dram", "32M"])
+        .args(options)
+        .args(["a.pool", "files"])
+        .current_dir(folder);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = Vec::new();
     let stdout = child.stdout.as_mut().unwrap();
     while !line.ends_with(b"\n") {
         let mut byte = [0];
-        assert_eq!(stdout.read(&mut byte).unwrap(), 1, "the process ended: {:?}", String::from_utf8_lossy(&line));
+        assert_eq!(
+            stdout.read(&mut byte).unwrap(),
+            1,
+            "the process ended: {:?}",
+            String::from_utf8_lossy(&line)
+        );
         line.push(byte[0]);
     }
     child
@@ -130,7 +139,10 @@ fn a_copied_tree_is_the_same_and_is_there_after_mounting_again() {
     mounted.mount_again(&[]);
     assert_eq!(tree(&mounted.dir()), before);
     run("rm", &mounted.dir(), &["-r", "src"]);
-    assert_eq!(fs::read(mounted.dir().join("second name")).unwrap(), fs::read(sources.join("main.rs")).unwrap());
+    assert_eq!(
+        fs::read(mounted.dir().join("second name")).unwrap(),
+        fs::read(sources.join("main.rs")).unwrap()
+    );
     mounted.umount();
 }
 
@@ -266,7 +278,8 @@ fn random_operations_do_on_a_pool_what_they_do_on_a_plain_folder() {
             options.read(true).write(true).create(true).truncate(false).custom_flags(flags);
             options.open(path(folder)).unwrap()
         };
-        let (mut ours, mut theirs) = (open(&mounted.dir()), fs::File::create_new(path(plain.path())).unwrap());
+        let (mut ours, mut theirs) =
+            (open(&mounted.dir()), fs::File::create_new(path(plain.path())).unwrap());
         drop(theirs);
         theirs = fs::OpenOptions::new().read(true).write(true).open(path(plain.path())).unwrap();
         let unit = if direct { 4096 } else { 1 };
@@ -275,7 +288,9 @@ fn random_operations_do_on_a_pool_what_they_do_on_a_plain_folder() {
             let len = ((random(if random(4) == 0 { 300_000 } else { 5000 }) + 1) / unit).max(1) * unit;
             match random(6) {
                 0..=2 => {
-                    let bytes = aligned((0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(n as u8)).collect());
+                    let bytes = aligned(
+                        (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(n as u8)).collect(),
+                    );
                     ours.write_all_at(&bytes.0[bytes.1..][..len as usize], offset).unwrap();
                     theirs.write_all_at(&bytes.0[bytes.1..][..len as usize], offset).unwrap();
                 }
@@ -293,13 +308,19 @@ fn random_operations_do_on_a_pool_what_they_do_on_a_plain_folder() {
                 _ => {}
             }
             if n % 20 == 0 {
-                assert!(fs::read(path(&mounted.dir())).unwrap() == fs::read(path(plain.path())).unwrap(), "step {n}");
+                assert!(
+                    fs::read(path(&mounted.dir())).unwrap() == fs::read(path(plain.path())).unwrap(),
+                    "step {n}"
+                );
             }
         }
         drop(ours);
         mounted.umount();
         mounted.mount_again(options);
-        assert!(fs::read(path(&mounted.dir())).unwrap() == fs::read(path(plain.path())).unwrap(), "after mounting again");
+        assert!(
+            fs::read(path(&mounted.dir())).unwrap() == fs::read(path(plain.path())).unwrap(),
+            "after mounting again"
+        );
         mounted.umount();
     }
 }
@@ -370,10 +391,14 @@ fn an_older_token_is_mounted_for_reading() {
         mounted.umount();
         read
     };
-    let shown: Vec<String> = tokens[tokens.len() - 2..].iter().map(|&token| contents(&mut mounted, token)).collect();
+    let shown: Vec<String> =
+        tokens[tokens.len() - 2..].iter().map(|&token| contents(&mut mounted, token)).collect();
     assert_eq!(shown.last().map(String::as_str), Some("second"));
     assert!(tokens.iter().any(|&token| {
-        let mounts = deepram(mounted.folder.path(), &["pool", "mount", "--background", "--at", &token.to_string(), "a.pool", "files"]);
+        let mounts = deepram(
+            mounted.folder.path(),
+            &["pool", "mount", "--background", "--at", &token.to_string(), "a.pool", "files"],
+        );
         let first = mounts.status == 0 && fs::read_to_string(&file).is_ok_and(|text| text == "first");
         if mounts.status == 0 {
             deepram(mounted.folder.path(), &["pool", "umount", "files"]).good();
@@ -414,7 +439,8 @@ fn wrong_uses_are_errors_that_say_what_is_wrong() {
     let error = deepram(folder.path(), &["pool", "mount", "a.pool", "nowhere"]).error(1);
     assert!(error.contains("nowhere: not a directory to mount at"), "{error}");
     fs::create_dir(folder.path().join("files")).unwrap();
-    let error = deepram(folder.path(), &["pool", "mount", "--read-only", "--background", "a.pool", "files"]).error(1);
+    let error =
+        deepram(folder.path(), &["pool", "mount", "--read-only", "--background", "a.pool", "files"]).error(1);
     assert!(error.contains("holds no files"), "{error}");
     let error = deepram(folder.path(), &["pool", "mount", "b.pool", "files"]).error(1);
     assert!(error.contains("b.pool"), "{error}");
