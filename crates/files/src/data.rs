@@ -7,7 +7,7 @@ use crate::attributes::now;
 use crate::error::{FilesError, Result};
 use crate::files::Files;
 use crate::layout::{Inode, touched};
-use crate::memory::Change;
+use crate::memory::{Change, UNIT};
 use crate::tree::{self, MOST_BYTES};
 
 /// A part of an access that lies in one run of neighbouring pages, or in a run of holes.
@@ -82,19 +82,23 @@ impl Files {
 
     fn read_inode(&self, inode: &Inode, offset: u64, len: usize) -> Result<Vec<u8>> {
         let len = len.min(usize::try_from(inode.size.saturating_sub(offset)).unwrap_or(usize::MAX));
-        let mut bytes = vec![0; len];
         if len == 0 {
-            return Ok(bytes);
+            return Ok(Vec::new());
         }
-        let (first, count) = pages_of(offset, len as u64);
+        // The last page of a file is whole, so a read at its end may be one of whole units.
+        let whole = len.next_multiple_of(UNIT);
+        let read = if offset.is_multiple_of(UNIT as u64) { whole } else { len };
+        let mut bytes = vec![0; read];
+        let (first, count) = pages_of(offset, read as u64);
         let pages = tree::pages(&self.inodes.memory, inode, first, count)?;
         let mut done = 0;
-        for part in parts(&pages, offset, len)? {
+        for part in parts(&pages, offset, read)? {
             if let Some(addr) = part.addr {
-                self.inodes.memory.read(addr, &mut bytes[done..done + part.len])?;
+                self.inodes.memory.read_many(addr, &mut bytes[done..done + part.len])?;
             }
             done += part.len;
         }
+        bytes.truncate(len);
         Ok(bytes)
     }
 

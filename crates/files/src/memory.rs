@@ -3,10 +3,13 @@
 use std::sync::OnceLock;
 
 use deepram_core::units::PAGE_BYTES;
-use deepram_pool::{Addr, Epoch, Lifetime, Pool, Root};
+use deepram_pool::{Addr, Epoch, Lifetime, Pool, PoolError, Root};
 
 use crate::error::{FilesError, Result};
 use crate::layout::ROOT;
+
+/// What the kernel reads at least: its pages. No segment is smaller.
+pub(crate) const UNIT: usize = 4096;
 
 /// The memory of a pool, now or at a token.
 pub(crate) struct Memory {
@@ -60,6 +63,17 @@ impl Memory {
             Some(token) => self.pool.read_at(token, addr, to),
         };
         Ok(read?)
+    }
+
+    /// Reads bytes of files: units of 4 KiB that are not in DRAM come from the device many at once.
+    pub(crate) fn read_many(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
+        let is_aligned = addr.controller_offset().is_multiple_of(UNIT as u64) && to.len().is_multiple_of(UNIT);
+        if self.token.is_some() || !is_aligned || to.len() <= UNIT {
+            return self.read(addr, to);
+        }
+        let units = (0..to.len()).step_by(UNIT).map(|at| addr.offset_by(at as u64));
+        let units = units.collect::<std::result::Result<Vec<Addr>, _>>().map_err(PoolError::from)?;
+        Ok(self.pool.gather(&units, UNIT, to)?)
     }
 
     pub(crate) fn read_word(&self, addr: Addr) -> Result<u64> {

@@ -94,8 +94,8 @@ pub(crate) fn mount(args: &MountArgs) -> anyhow::Result<()> {
     let mut mounted = match deepram_files::mount(&files, &args.dir, &options, move || handle.close()) {
         Ok(mounted) => mounted,
         Err(error) => {
-            // The caller gets the first error.
-            let _ = files.close();
+            // The pool stays as it was; the caller gets the first error.
+            let _ = files.pool().clone().abandon();
             return Err(error.into());
         }
     };

@@ -16,6 +16,7 @@ use anyhow::{Context, ensure};
 use deepram_linux::slow_memory::Machine;
 use serde::Serialize;
 
+use crate::Usage;
 use crate::output::{emit_json, emit_text, progress};
 use crate::results::RunContext;
 use crate::run::MediaSpec;
@@ -34,6 +35,8 @@ pub(crate) struct RealOptions<'a> {
     pub(crate) out: &'a Path,
     pub(crate) quick: bool,
     pub(crate) seed: u64,
+    /// Names of stores and configurations; all if there is none of the kind.
+    pub(crate) only: &'a [String],
     pub(crate) json: bool,
     pub(crate) results: Option<&'a Path>,
 }
@@ -121,8 +124,23 @@ struct Measured {
     runs: Vec<f64>,
 }
 
+/// The stores and the configurations that the command line asks for.
+fn selected(only: &[String]) -> anyhow::Result<(Vec<App>, Vec<&'static Config>)> {
+    let stores: Vec<App> = App::ALL.into_iter().filter(|app| only.iter().any(|name| name == app.name())).collect();
+    let configs: Vec<&Config> =
+        CONFIGS.iter().filter(|config| only.iter().any(|name| name == config.name)).collect();
+    let known = || App::ALL.iter().map(|app| app.name()).chain(CONFIGS.iter().map(|config| config.name));
+    if let Some(name) = only.iter().find(|name| known().all(|known| known != name.as_str())) {
+        let names: Vec<&str> = known().collect();
+        return Err(Usage(format!("--only {name:?}: with --real give one of {}", names.join(", "))).into());
+    }
+    let stores = if stores.is_empty() { App::ALL.to_vec() } else { stores };
+    Ok((stores, if configs.is_empty() { CONFIGS.iter().collect() } else { configs }))
+}
+
 /// Runs everything, writes `results.json` and `index.html` to the folder, and prints the comparison.
 pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
+    let (stores, configs) = selected(options.only)?;
     let context = options.results.map(|_| RunContext::begin("repro-pmem-real", Some(options.out)));
     std::fs::create_dir_all(options.out).with_context(|| options.out.display().to_string())?;
     let sizes = if options.quick { QUICK } else { FULL };
@@ -145,7 +163,7 @@ pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&run.interrupted)).context("handling signals")?;
     }
     let bar = progress("measuring");
-    for app in App::ALL {
+    for app in stores {
         bar.set_message(app.name());
         let unpacked = disk.path().join(app.name());
         let packages = match app.packages() {
@@ -153,7 +171,7 @@ pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
             names => Packages::fetch(&unpacked, names).map(Some),
         };
         match packages {
-            Ok(packages) => run.app(app, packages.as_ref()),
+            Ok(packages) => run.app(app, packages.as_ref(), &configs),
             Err(error) => run.skipped.push(format!("{}: {error:#}", app.name())),
         }
     }
@@ -191,8 +209,8 @@ impl Run {
     }
 
     /// Measures a store on every configuration that concerns it.
-    fn app(&mut self, app: App, packages: Option<&Packages>) {
-        for config in CONFIGS.iter().filter(|config| app.has_file() || IN_MEMORY.contains(&config.name)) {
+    fn app(&mut self, app: App, packages: Option<&Packages>, configs: &[&Config]) {
+        for config in configs.iter().filter(|config| app.has_file() || IN_MEMORY.contains(&config.name)) {
             if self.is_interrupted() {
                 return;
             }

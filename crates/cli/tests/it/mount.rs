@@ -285,7 +285,8 @@ fn random_operations_do_on_a_pool_what_they_do_on_a_plain_folder() {
         let unit = if direct { 4096 } else { 1 };
         for n in 0..600 {
             let offset = random(2 << 20) / unit * unit;
-            let len = ((random(if random(4) == 0 { 300_000 } else { 5000 }) + 1) / unit).max(1) * unit;
+            let longest = if random(4) == 0 { 300_000 } else { 5000 };
+            let len = ((random(longest) + 1) / unit).max(1) * unit;
             match random(6) {
                 0..=2 => {
                     let bytes = aligned(
