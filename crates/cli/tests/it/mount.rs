@@ -71,6 +71,16 @@ impl Drop for Mounted {
     }
 }
 
+/// A directory that is unmounted in any case.
+struct Unmounted(PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        // Nothing is mounted there unless a test has failed.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
 /// Starts the process that mounts, and waits for its mount.
 fn start(folder: &Path, options: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deepram"));
