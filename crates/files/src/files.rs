@@ -69,6 +69,7 @@ impl Files {
     }
 
     fn with(memory: Memory) -> Result<Self> {
+        let is_new = memory.superblock()?.is_none();
         let top = Attributes::directory(0o755).inode(&Inode::default(), TOP);
         let inodes = Inodes::open(memory, &top)?;
         if !inodes.get(TOP)?.is_directory() {
@@ -79,8 +80,8 @@ impl Files {
             directories: Directories::default(),
             structures: RwLock::default(),
             holds: Mutex::default(),
-            // The first sync is for the structures of an empty file system.
-            changes: AtomicU64::new(1),
+            // The structures of a new file system are a change.
+            changes: AtomicU64::new(is_new.into()),
             synced: Mutex::default(),
         })
     }

@@ -30,13 +30,17 @@ fn a_file_is_there_after_a_sync_and_gone_without_one() {
 
 #[test]
 fn a_sync_without_a_change_makes_no_token() {
-    let (_device, files) = new_files();
+    let (device, files) = new_files();
     files.sync().unwrap();
     let tokens = |files: &Files| files.pool().history().unwrap().len();
     let before = tokens(&files);
     files.sync().unwrap();
     assert_eq!(tokens(&files), before);
     files.create(TOP, b"a", &FILE).unwrap();
+    files.sync().unwrap();
+    assert_eq!(tokens(&files), before + 1);
+    drop(files);
+    let files = open(&device).unwrap();
     files.sync().unwrap();
     assert_eq!(tokens(&files), before + 1);
 }
