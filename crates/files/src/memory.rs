@@ -67,7 +67,8 @@ impl Memory {
 
     /// Reads bytes of files: units of 4 KiB that are not in DRAM come from the device many at once.
     pub(crate) fn read_many(&self, addr: Addr, to: &mut [u8]) -> Result<()> {
-        let is_aligned = addr.controller_offset().is_multiple_of(UNIT as u64) && to.len().is_multiple_of(UNIT);
+        let is_aligned =
+            addr.controller_offset().is_multiple_of(UNIT as u64) && to.len().is_multiple_of(UNIT);
         if self.token.is_some() || !is_aligned || to.len() <= UNIT {
             return self.read(addr, to);
         }

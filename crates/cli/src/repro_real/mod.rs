@@ -126,7 +126,8 @@ struct Measured {
 
 /// The stores and the configurations that the command line asks for.
 fn selected(only: &[String]) -> anyhow::Result<(Vec<App>, Vec<&'static Config>)> {
-    let stores: Vec<App> = App::ALL.into_iter().filter(|app| only.iter().any(|name| name == app.name())).collect();
+    let stores: Vec<App> =
+        App::ALL.into_iter().filter(|app| only.iter().any(|name| name == app.name())).collect();
     let configs: Vec<&Config> =
         CONFIGS.iter().filter(|config| only.iter().any(|name| name == config.name)).collect();
     let known = || App::ALL.iter().map(|app| app.name()).chain(CONFIGS.iter().map(|config| config.name));
