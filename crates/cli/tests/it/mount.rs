@@ -450,6 +450,7 @@ fn wrong_uses_are_errors_that_say_what_is_wrong() {
     let error = deepram(folder.path(), &["pool", "mount", "a.pool", "nowhere"]).error(1);
     assert!(error.contains("nowhere: not a directory to mount at"), "{error}");
     fs::create_dir(folder.path().join("files")).unwrap();
+    let _unmounted = Unmounted(folder.path().join("files"));
     let error =
         deepram(folder.path(), &["pool", "mount", "--read-only", "--background", "a.pool", "files"]).error(1);
     assert!(error.contains("holds no files"), "{error}");
