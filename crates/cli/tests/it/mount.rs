@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -183,12 +182,13 @@ fn git_works_on_a_pool() {
     mounted.umount();
 }
 
-/// Commits numbers one after the other to a database, and prints each when it is durable.
+/// Commits numbers one after the other to a database, and prints each when it is durable: with a rollback journal, `FULL` alone does
+/// not sync the removal of the journal.
 const SQLITE: &str = "
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute('PRAGMA journal_mode=' + sys.argv[2])
-db.execute('PRAGMA synchronous=FULL')
+db.execute('PRAGMA synchronous=EXTRA')
 db.execute('PRAGMA mmap_size=16777216')
 db.execute('CREATE TABLE IF NOT EXISTS numbers (n INTEGER PRIMARY KEY, filler BLOB)')
 for n in range(int(sys.argv[3]), int(sys.argv[4])):
@@ -218,10 +218,13 @@ fn what_sqlite_has_committed_survives_a_kill_of_the_mount() {
             program.args(["-c", SQLITE, "files/db", journal, &first, "1000000"]);
             program.current_dir(mounted.folder.path()).stdout(Stdio::piped()).stderr(Stdio::null());
             let mut program = program.spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(400 + 150 * round));
-            mounted.kill();
+            let mut output = BufReader::new(program.stdout.take().unwrap());
             let mut printed = String::new();
-            program.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+            for _ in 0..20 * round {
+                assert!(output.read_line(&mut printed).unwrap() > 0, "the program ended: {printed}");
+            }
+            mounted.kill();
+            output.read_to_string(&mut printed).unwrap();
             program.wait().unwrap();
             committed = printed.lines().last().map_or(committed, |line| line.parse().unwrap());
             mounted.mount_again(options);
