@@ -23,6 +23,10 @@ const DEVICE: &str = "/dev/fuse";
 /// Type of the file system in the list of mounts.
 const TYPE: &str = "fuse.deepram";
 
+/// How often an unmount of files in use is tried again, and after how long.
+const BUSY_TRIES: u32 = 20;
+const BUSY_WAIT: Duration = Duration::from_millis(25);
+
 /// Failure to mount or unmount.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -254,7 +258,16 @@ fn unescape(field: &[u8]) -> PathBuf {
 pub fn unmount(at: &Path) -> Result<(), MountError> {
     mounted_pool(at)?;
     let refused = |source| MountError::Refused { path: at.into(), what: "unmounting", source };
-    match rustix::mount::unmount(at, UnmountFlags::empty()) {
+    let mut result = rustix::mount::unmount(at, UnmountFlags::empty());
+    // A file that was closed a moment ago may still be in use: by the kernel, or by a child that is about to execute a program.
+    for _ in 0..BUSY_TRIES {
+        if result != Err(rustix::io::Errno::BUSY) {
+            break;
+        }
+        std::thread::sleep(BUSY_WAIT);
+        result = rustix::mount::unmount(at, UnmountFlags::empty());
+    }
+    match result {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(MountError::InUse { path: at.into() }),
         // Other users than the superuser unmount by a program that may.
