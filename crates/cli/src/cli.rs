@@ -49,7 +49,7 @@ pub(crate) enum Command {
     ///
     /// Shows all runs of this user; the runs need no option for it. Press q or Ctrl-C to quit.
     Top(crate::top::TopArgs),
-    /// Create, inspect, check and repair pools
+    /// Create, inspect, check, repair and mount pools
     Pool {
         #[command(subcommand)]
         command: PoolCommand,
@@ -265,6 +265,16 @@ pub(crate) enum PoolCommand {
         #[arg(long, value_name = "SIZE", default_value = "256M")]
         dram: Bytes,
     },
+    /// Mount a pool as a file system: files and directories in its memory, durable at each fsync
+    ///
+    /// The pool then holds files beside whatever else it holds; the first mount makes an empty file system. Each fsync makes a
+    /// token, so `rollback` returns all files together to an earlier fsync. Ends by umount, Ctrl-C or SIGTERM, with a last sync;
+    /// a second signal does not wait for open files. Needs /dev/fuse and, for users other than root, fusermount3.
+    ///
+    /// Example: deepram pool mount data.pool files
+    Mount(crate::pool::mount::MountArgs),
+    /// Unmount a pool, and wait until it is closed
+    Umount(crate::pool::mount::UmountArgs),
 }
 
 /// Limits on the bytes written to a device.

@@ -1,6 +1,7 @@
-//! `deepram pool`: creates, inspects, checks and repairs pools.
+//! `deepram pool`: creates, inspects, checks, repairs and mounts pools.
 
 mod info;
+pub(crate) mod mount;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -54,6 +55,8 @@ pub(crate) fn run(command: PoolCommand) -> anyhow::Result<()> {
         PoolCommand::Check { pool, at_token, dram, .. } => report::repair(&pool, at_token.map(Epoch), dram),
         PoolCommand::Scrub { pool, dram } => report::scrub(&pool, dram),
         PoolCommand::Compact { pool, dram } => compact(&pool, dram),
+        PoolCommand::Mount(args) => mount::mount(&args),
+        PoolCommand::Umount(args) => mount::umount(&args),
     }
 }
 

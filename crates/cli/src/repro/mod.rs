@@ -27,12 +27,13 @@ pub(crate) struct ReproArgs {
     /// repro-PAPER]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run only this experiment, the experiment of this claim, or `sensitivity`; may be given again
+    /// Run only this experiment, the experiment of this claim, or `sensitivity`; with --real only this store (`lmdb`), or stores
+    /// on this configuration only (`"pool on disk"`); may be given again
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
     /// Run the study's applications for real, on memory that `deepram run --media` emulates, instead of simulating them: only
     /// for pmem. Needs Debian's packages, which are unpacked into the folder and removed at the end
-    #[arg(long, conflicts_with_all = ["only", "jobs", "traces", "compare"])]
+    #[arg(long, conflicts_with_all = ["jobs", "traces", "compare"])]
     real: bool,
     /// Small runs as a smoke test; their verdicts have no meaning
     #[arg(long)]
@@ -129,6 +130,7 @@ fn real(args: &ReproArgs) -> anyhow::Result<()> {
         out: &out,
         quick: args.quick,
         seed: args.seed,
+        only: &args.only,
         json: args.json,
         results: args.results.as_deref(),
     })

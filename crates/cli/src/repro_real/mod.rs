@@ -3,6 +3,7 @@
 
 mod client;
 mod packages;
+mod pool;
 mod report;
 mod store;
 mod workload;
@@ -15,11 +16,13 @@ use anyhow::{Context, ensure};
 use deepram_linux::slow_memory::Machine;
 use serde::Serialize;
 
+use crate::Usage;
 use crate::output::{emit_json, emit_text, progress};
 use crate::results::RunContext;
 use crate::run::MediaSpec;
 use client::Connection;
 use packages::Packages;
+use pool::MountedPool;
 use store::{App, Place, Store};
 use workload::{Mix, YCSB};
 
@@ -32,28 +35,50 @@ pub(crate) struct RealOptions<'a> {
     pub(crate) out: &'a Path,
     pub(crate) quick: bool,
     pub(crate) seed: u64,
+    /// Names of stores and configurations; all if there is none of the kind.
+    pub(crate) only: &'a [String],
     pub(crate) json: bool,
     pub(crate) results: Option<&'a Path>,
 }
 
-/// A configuration of Table IV, or a device to compare with.
+/// Where the files of a store are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    /// In shared memory (tmpfs).
+    Memory,
+    /// On the disk's own file system.
+    Disk,
+    /// In a pool whose file is in shared memory, mounted by `deepram pool mount`.
+    PoolInMemory,
+    /// In a pool whose file is on the disk, mounted likewise.
+    PoolOnDisk,
+}
+
+/// A configuration of Table IV, or something to compare with.
 struct Config {
     name: &'static str,
+    /// What it is, for the report.
+    meaning: &'static str,
     /// Keys of the emulated memory, but for the read latency; none: not emulated.
     keys: Option<&'static str>,
     /// Whether reads take twice as long, as the 300 ns of the study to its 150 ns.
     slow_reads: bool,
-    /// Whether files are on a disk and not in memory.
-    on_disk: bool,
+    files: Files,
 }
 
 const fn nvmm(name: &'static str, keys: &'static str, slow_reads: bool) -> Config {
-    Config { name, keys: Some(keys), slow_reads, on_disk: false }
+    Config { name, meaning: "", keys: Some(keys), slow_reads, files: Files::Memory }
 }
 
-const CONFIGS: [Config; 8] = [
-    Config { name: "DRAM", keys: None, slow_reads: false, on_disk: false },
-    Config { name: "ext4", keys: None, slow_reads: false, on_disk: true },
+const fn plain(name: &'static str, meaning: &'static str, files: Files) -> Config {
+    Config { name, meaning, keys: None, slow_reads: false, files }
+}
+
+const CONFIGS: [Config; 10] = [
+    plain("DRAM", "this machine's memory, files in tmpfs", Files::Memory),
+    plain("pool in memory", "files on a pool (`deepram pool mount`) in shared memory", Files::PoolInMemory),
+    plain("ext4", "files on this machine's disk", Files::Disk),
+    plain("pool on disk", "files on a pool on this machine's disk", Files::PoolOnDisk),
     nvmm("PDRAM", "flush=clflush", false),
     nvmm("PM-Lat", "flush=clflush", true),
     nvmm("PM-BW", "bandwidth=1/8,flush=clflush", true),
@@ -99,8 +124,24 @@ struct Measured {
     runs: Vec<f64>,
 }
 
+/// The stores and the configurations that the command line asks for.
+fn selected(only: &[String]) -> anyhow::Result<(Vec<App>, Vec<&'static Config>)> {
+    let stores: Vec<App> =
+        App::ALL.into_iter().filter(|app| only.iter().any(|name| name == app.name())).collect();
+    let configs: Vec<&Config> =
+        CONFIGS.iter().filter(|config| only.iter().any(|name| name == config.name)).collect();
+    let known = || App::ALL.iter().map(|app| app.name()).chain(CONFIGS.iter().map(|config| config.name));
+    if let Some(name) = only.iter().find(|name| known().all(|known| known != name.as_str())) {
+        let names: Vec<&str> = known().collect();
+        return Err(Usage(format!("--only {name:?}: with --real give one of {}", names.join(", "))).into());
+    }
+    let stores = if stores.is_empty() { App::ALL.to_vec() } else { stores };
+    Ok((stores, if configs.is_empty() { CONFIGS.iter().collect() } else { configs }))
+}
+
 /// Runs everything, writes `results.json` and `index.html` to the folder, and prints the comparison.
 pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
+    let (stores, configs) = selected(options.only)?;
     let context = options.results.map(|_| RunContext::begin("repro-pmem-real", Some(options.out)));
     std::fs::create_dir_all(options.out).with_context(|| options.out.display().to_string())?;
     let sizes = if options.quick { QUICK } else { FULL };
@@ -123,7 +164,7 @@ pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&run.interrupted)).context("handling signals")?;
     }
     let bar = progress("measuring");
-    for app in App::ALL {
+    for app in stores {
         bar.set_message(app.name());
         let unpacked = disk.path().join(app.name());
         let packages = match app.packages() {
@@ -131,7 +172,7 @@ pub(crate) fn run(options: &RealOptions<'_>) -> anyhow::Result<()> {
             names => Packages::fetch(&unpacked, names).map(Some),
         };
         match packages {
-            Ok(packages) => run.app(app, packages.as_ref()),
+            Ok(packages) => run.app(app, packages.as_ref(), &configs),
             Err(error) => run.skipped.push(format!("{}: {error:#}", app.name())),
         }
     }
@@ -169,8 +210,8 @@ impl Run {
     }
 
     /// Measures a store on every configuration that concerns it.
-    fn app(&mut self, app: App, packages: Option<&Packages>) {
-        for config in CONFIGS.iter().filter(|config| app.has_file() || IN_MEMORY.contains(&config.name)) {
+    fn app(&mut self, app: App, packages: Option<&Packages>, configs: &[&Config]) {
+        for config in configs.iter().filter(|config| app.has_file() || IN_MEMORY.contains(&config.name)) {
             if self.is_interrupted() {
                 return;
             }
@@ -182,7 +223,17 @@ impl Run {
 
     fn config(&mut self, app: App, packages: Option<&Packages>, config: &Config) -> anyhow::Result<()> {
         let media = config.media(&self.machine)?;
-        let folder = if config.on_disk { self.disk.clone() } else { self.memory.clone() };
+        // Unmounted, and its file removed, when the store has ended.
+        let pool = match config.files {
+            Files::PoolInMemory => Some(MountedPool::new(&self.memory)?),
+            Files::PoolOnDisk => Some(MountedPool::new(&self.disk)?),
+            Files::Memory | Files::Disk => None,
+        };
+        let folder = match (&pool, config.files) {
+            (Some(pool), _) => pool.dir().to_path_buf(),
+            (None, Files::Disk) => self.disk.clone(),
+            (None, _) => self.memory.clone(),
+        };
         let machine = self.machine;
         let place = Place {
             media: media.as_ref().map(|spec| (spec, &machine)),

@@ -138,6 +138,13 @@ impl Report {
              its 150 ns. All rows hang on hardware.",
             self.machine_read_ns
         )];
+        let meanings = super::CONFIGS.iter().filter(|config| !config.meaning.is_empty());
+        let meanings: Vec<String> =
+            meanings.map(|config| format!("{}: {}", config.name, config.meaning)).collect();
+        notes.push(format!(
+            "{}; the others: memory emulated as in Table IV, files in it.",
+            meanings.join("; ")
+        ));
         if self.quick {
             notes.push("Quick runs, to check that everything works: the ratios have no meaning.".into());
         }

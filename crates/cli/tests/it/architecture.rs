@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("deepram-pool", &["deepram-core", "deepram-linux", "deepram-pager", "deepram-media"]),
     ("deepram-peers", &["deepram-linux", "deepram-pager", "deepram-pool"]),
     ("deepram-preload", &["deepram-core", "deepram-linux", "deepram-pager"]),
+    ("deepram-files", &["deepram-core", "deepram-linux", "deepram-pool"]),
     ("deepram-capi", &["deepram-pool"]),
     ("deepram-python", &["deepram-core", "deepram-media", "deepram-sim", "deepram-pool", "deepram-trace"]),
     (
@@ -26,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "deepram-core",
             "deepram-ecc",
+            "deepram-files",
             "deepram-linux",
             "deepram-media",
             "deepram-trace",

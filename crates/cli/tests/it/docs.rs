@@ -8,6 +8,7 @@
 //! - ```` ```console run fails ````: every command must fail.
 //! - ```` ```console run paged ````: the commands need `deepram run`; skipped where memory cannot be paged.
 //! - ```` ```console run installed ````: the commands compile C and C++ against an installed deepram; skipped without compilers.
+//! - ```` ```console run mounted ````: the commands mount a pool and run sqlite3; skipped where that is not possible.
 //! - ```` ```LANGUAGE file=NAME ```` is a file in that folder.
 //!
 //! `cargo run --release -p deepram-pool --example NAME -- ...` runs the example as the tests have compiled it.
@@ -232,6 +233,13 @@ fn run_page(page: &str, name: &str) -> usize {
         }
         if block.info.contains(&"installed") && installed().is_none() {
             continue;
+        }
+        if block.info.contains(&"mounted") {
+            let has_sqlite = Command::new("sqlite3").arg("--version").output().is_ok();
+            if !has_sqlite || !crate::mount::can_mount() {
+                eprintln!("skipped: {name}: no pool can be mounted here, or there is no sqlite3");
+                continue;
+            }
         }
         run += run_session(folder.path(), &block, name);
     }

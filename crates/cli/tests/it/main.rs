@@ -8,6 +8,7 @@ mod digests;
 mod docs;
 mod hostile;
 mod measure;
+mod mount;
 mod observe;
 mod package;
 mod pool;
