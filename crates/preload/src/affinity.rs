@@ -2,8 +2,6 @@
 //! Calls that read or set a thread's affinity, or that start a thread or process which inherits it, see and pass on the
 //! affinity that the program has set.
 
-use std::sync::atomic::AtomicPtr;
-
 use libc::{
     FILE, c_char, c_int, c_void, cpu_set_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t,
     size_t,
@@ -12,7 +10,7 @@ use libc::{
 use crate::libc_symbols::interpose;
 use crate::library_context::LibraryGuard;
 use crate::stacks::on_unpaged_stack;
-use crate::{libc_symbols, setup};
+use crate::{libc_symbols::symbol, setup};
 
 /// Calls `f` while the pager pins no thread. A child that uses its parent's memory (`vfork`), or has no pager of its
 /// own, does not suspend pinning: it must not end with one of its parent's locks held.
@@ -73,8 +71,8 @@ interpose! {
 
 /// Suspends pinning for a moment and returns the C library's `vfork`, to which the caller jumps.
 extern "C" fn find_vfork() -> *mut c_void {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let next = libc_symbols::find_next(&NEXT, c"vfork").unwrap_or(libc::fork as *mut c_void);
+    symbol!(NEXT = c"vfork");
+    let next = NEXT.find().unwrap_or(libc::fork as *mut c_void);
     without_pinning(|| ());
     next
 }

@@ -1,7 +1,7 @@
 //! Protects the pager's descriptors from programs that close every descriptor they do not know, and hides them from those that
 //! look which are open.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use deepram_linux::descriptors::{all_own, is_own, lock_free_numbers};
 use libc::{c_char, c_int, c_uint};
@@ -9,7 +9,7 @@ use libc::{c_char, c_int, c_uint};
 use crate::kernel::{self, limit};
 use crate::library_context::{in_library, on_library_stack};
 use crate::malloc::set_errno;
-use crate::{lazy_start, libc_symbols, setup};
+use crate::{lazy_start, libc_symbols::symbol, setup};
 
 /// Smallest limit of open files at which descriptors are left for the program.
 const MIN_DESCRIPTORS: u64 = 48;
@@ -36,11 +36,10 @@ pub(crate) fn note_unknown_threads() {
 
 /// Whether the program may have several threads.
 fn may_have_threads() -> bool {
-    static KNOWN: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+    symbol!(KNOWN = c"__libc_single_threaded");
     // SAFETY: a variable of the C library (glibc 2.32), which any thread may read. Without it there may be several
     // threads.
-    let alone = libc_symbols::find_next(&KNOWN, c"__libc_single_threaded")
-        .is_some_and(|known| unsafe { known.cast::<c_char>().read_volatile() } != 0);
+    let alone = KNOWN.find().is_some_and(|known| unsafe { known.cast::<c_char>().read_volatile() } != 0);
     !alone || UNKNOWN_THREADS.load(Relaxed)
 }
 

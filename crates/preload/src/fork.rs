@@ -4,7 +4,7 @@
 //! system call only (`syscall_dispatch.rs`): the C library's work before and after it may use managed memory, and so
 //! may threads for which it waits.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use deepram_linux::descriptors::OpenGuard;
@@ -17,7 +17,7 @@ use crate::malloc::{errno, set_errno};
 use crate::mappings::{Mappings, mappings};
 use crate::stacks::on_unpaged_stack;
 use crate::{
-    HEAP, credentials, heap, kernel, large_blocks, lazy_start, libc_symbols, pager_threads, setup,
+    HEAP, credentials, heap, kernel, large_blocks, lazy_start, libc_symbols::symbol, pager_threads, setup,
     syscall_dispatch,
 };
 
@@ -63,10 +63,9 @@ pub(crate) fn register_handlers() {
 }
 
 fn register() -> Option<Register> {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    symbol!(NEXT = c"__register_atfork");
     // SAFETY: the C library's function of this name.
-    libc_symbols::find_next(&NEXT, c"__register_atfork")
-        .map(|found| unsafe { std::mem::transmute::<*mut c_void, Register>(found) })
+    NEXT.find().map(|found| unsafe { std::mem::transmute::<*mut c_void, Register>(found) })
 }
 
 /// Interposes the C library's `__register_atfork`, which implements `pthread_atfork`. Constructors of libraries call it
@@ -208,12 +207,12 @@ fn resume_child() {
     }
 }
 
-static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+symbol!(NEXT = c"_Fork");
 
 /// Interposes the C library's `_Fork`.
 #[unsafe(no_mangle)]
 pub extern "C" fn _Fork() -> pid_t {
-    let Some(next) = libc_symbols::find_next(&NEXT, c"_Fork") else {
+    let Some(next) = NEXT.find() else {
         set_errno(libc::ENOSYS);
         return -1;
     };

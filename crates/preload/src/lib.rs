@@ -54,6 +54,7 @@ static HEAP: heap::Heap = heap::Heap::new();
 /// Called by the loader before the program's `main`.
 extern "C" fn on_load() {
     malloc::prepare();
+    libc_symbols::find_all();
     setup::begin();
     if lazy_start::is_enabled() {
         fork::register_handlers();

@@ -5,11 +5,11 @@
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 use deepram_linux::descriptors::OpenGuard;
 
-use crate::{credentials, kernel, libc_symbols, library_context};
+use crate::{credentials, kernel, libc_symbols::symbol, library_context};
 
 /// Largest number of threads.
 const MAX_THREADS: usize = 64;
@@ -155,11 +155,11 @@ fn stack(memory: &ThreadMemory) -> io::Result<usize> {
 
 /// Allocates the thread-local storage block, as the C library does for its own threads.
 fn tls(memory: &ThreadMemory) -> io::Result<usize> {
-    static ALLOCATE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    symbol!(ALLOCATE = c"_dl_allocate_tls");
     type Allocate = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
     let mut tls = memory.tls.load(Relaxed);
     if tls == 0 {
-        let allocate = libc_symbols::find_next(&ALLOCATE, c"_dl_allocate_tls").ok_or_else(|| {
+        let allocate = ALLOCATE.find().ok_or_else(|| {
             io::Error::other("the C library has no _dl_allocate_tls, which the pager needs for its threads")
         })?;
         // SAFETY: the loader's function of this name: called with null, it allocates a block.

@@ -1,8 +1,6 @@
 //! Threads that the program creates: threads in this library use the memory that the C library allocates for each
 //! thread, so it must not be paged.
 
-use std::sync::atomic::AtomicPtr;
-
 use deepram_pager::PAGE;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
@@ -10,7 +8,7 @@ use crate::affinity::create_thread_without_pinning;
 use crate::library_context::enter_library;
 use crate::memory::pager;
 use crate::setup;
-use crate::{lazy_start, libc_symbols, media};
+use crate::{lazy_start, libc_symbols::symbol, media};
 
 type Create = unsafe extern "C" fn(
     *mut pthread_t,
@@ -19,7 +17,7 @@ type Create = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+symbol!(NEXT = c"pthread_create");
 
 /// Interposes the C library's `pthread_create`.
 ///
@@ -32,7 +30,7 @@ pub unsafe extern "C" fn pthread_create(
     start: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    let Some(next) = libc_symbols::find_next(&NEXT, c"pthread_create") else { return libc::EAGAIN };
+    let Some(next) = NEXT.find() else { return libc::EAGAIN };
     if let (Some(pager), Some((at, len))) = (pager(), stack_of(attributes)) {
         enter_library(move || {
             if let Err(error) = pager.stop_managing(at, len) {

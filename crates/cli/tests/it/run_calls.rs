@@ -258,6 +258,14 @@ fn many_small_mappings_and_those_that_grow_are_paged() {
 }
 
 #[test]
+fn the_error_of_a_failed_dlopen_stays() {
+    let Some(dlerror) = program("dlerror") else { return };
+    let output = run(&["--dram", "16MiB", "--store", "/var/tmp"], &dlerror, &[&(32 * MIB).to_string()]);
+    assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+    assert_eq!(text(&output.stdout), "right\n");
+}
+
+#[test]
 fn a_thread_that_is_kept_on_a_processor_is_not_when_it_matters() {
     let Some(places) = program("places") else { return };
     let output = run(&["--dram", "16MiB", "--store", "/var/tmp"], &places, &[&(64 * MIB).to_string()]);

@@ -5,8 +5,6 @@
 //! and these may be in managed memory. So the child begins on a stack of the library's, and the rest is done when the
 //! child has its pager.
 
-use std::sync::atomic::AtomicPtr;
-
 use libc::{c_int, c_void, pid_t};
 
 use super::{lock_for_fork, preserving_errno, resume_child, resume_parent};
@@ -14,7 +12,7 @@ use crate::affinity::without_pinning;
 use crate::library_context::on_library_stack;
 use crate::malloc::set_errno;
 use crate::stacks::on_unpaged_stack;
-use crate::{descriptors, kernel, lazy_start, libc_symbols, setup};
+use crate::{descriptors, kernel, lazy_start, libc_symbols::symbol, setup};
 
 type Body = extern "C" fn(*mut c_void) -> c_int;
 type Clone = unsafe extern "C" fn(Body, *mut c_void, c_int, *mut c_void, ...) -> c_int;
@@ -22,7 +20,7 @@ type Clone = unsafe extern "C" fn(Body, *mut c_void, c_int, *mut c_void, ...) ->
 /// Bytes of the stack on which a child starts its pager.
 const STACK_BYTES: usize = 256 << 10;
 
-static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+symbol!(NEXT = c"clone");
 
 /// Parameters of a child, at the start of its first stack.
 struct Start {
@@ -84,7 +82,7 @@ pub unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_tid: *mut pid_t,
 ) -> c_int {
-    let Some(found) = libc_symbols::find_next(&NEXT, c"clone") else { return refuse(libc::ENOSYS) };
+    let Some(found) = NEXT.find() else { return refuse(libc::ENOSYS) };
     // SAFETY: the C library's function of this name.
     let next = unsafe { std::mem::transmute::<*mut c_void, Clone>(found) };
     let Some(body) = body.filter(|_| !stack.is_null()) else { return refuse(libc::EINVAL) };

@@ -5,14 +5,14 @@
 //! before; the flushes come on top. A file in memory (tmpfs) that is not mapped takes the barrier only, as PMFS has written it
 //! past the caches already.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use deepram_linux::flush::{Flusher, Method};
 use libc::{c_int, c_void, size_t};
 
 use super::files::{self, Mapped};
 use super::{Settings, dirty, settings};
-use crate::libc_symbols::find_next;
+use crate::libc_symbols::symbol;
 use crate::malloc::set_errno;
 use crate::setup;
 
@@ -34,9 +34,9 @@ pub(crate) fn note_thread() {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    symbol!(NEXT = c"msync");
     type Msync = unsafe extern "C" fn(*mut c_void, size_t, c_int) -> c_int;
-    let Some(next) = find_next(&NEXT, c"msync") else {
+    let Some(next) = NEXT.find() else {
         set_errno(libc::ENOSYS);
         return -1;
     };
@@ -54,9 +54,9 @@ pub unsafe extern "C" fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    symbol!(NEXT = c"fsync");
     // SAFETY: the C library's function of this name takes a descriptor.
-    unsafe { sync_file(find_next(&NEXT, c"fsync"), fd) }
+    unsafe { sync_file(NEXT.find(), fd) }
 }
 
 /// Interposes the C library's `fdatasync`.
@@ -65,9 +65,9 @@ pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    symbol!(NEXT = c"fdatasync");
     // SAFETY: the C library's function of this name takes a descriptor.
-    unsafe { sync_file(find_next(&NEXT, c"fdatasync"), fd) }
+    unsafe { sync_file(NEXT.find(), fd) }
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use deepram_core::units::Bytes;
 use deepram_media::{MeasuredFile, Registry};
 use deepram_pager::PagerOptions;
-use deepram_pool::peer::{Memory, Paged};
+use deepram_peers::{Memory, Paged};
 use deepram_sim::host::{HostOptions, HostResult, drive};
 use deepram_sim::pool_model::PoolModelOptions;
 use deepram_sim::swap_model::SwapModel;

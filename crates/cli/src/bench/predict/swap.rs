@@ -9,7 +9,7 @@ use anyhow::Context;
 use deepram_core::Bytes;
 use deepram_media::{MeasuredFile, Picos};
 use deepram_pager::{PagerOptions, PagerStats};
-use deepram_pool::peer::{Memory, Paged};
+use deepram_peers::{Memory, Paged};
 use deepram_sim::host::{HostOptions, drive};
 use deepram_sim::pool_model::PoolModelOptions;
 use deepram_sim::swap_model::SwapModel;
