@@ -8,14 +8,12 @@ use std::time::Instant;
 use super::budget_members::SharedBudget;
 use super::budget_memory::BudgetReading;
 use super::stats::{GAUGES, PagerStats, ROW_LEN, Row, TOTALS};
+use deepram_core::paging::SwapWatermarks;
 
 /// Largest number of members of a shared budget at once.
 pub(super) const MAX_MEMBERS: usize = 512;
 /// Smallest number of frames left to paged memory, however large the tables are.
 const MIN_FRAMES: usize = 256;
-/// Pages that a process keeps even though unpaged memory takes the whole budget: one instruction in each of its threads
-/// may need several pages at once, and would never complete if each page that arrives evicted another.
-const MIN_PAGED: usize = 64;
 /// Divisor of the budget: frames that [`BudgetMemory::set_in_dram`] frees at once because several members are charged for them.
 const LENDING_SHARE: i64 = 64;
 /// Divisor of the budget: frames that may be charged although no memory is behind them yet.
@@ -407,20 +405,17 @@ impl Frames {
         self.limit.store(limit.max(MIN_FRAMES), Relaxed);
     }
 
-    /// Number of frames that this process must free so that `more` frames are free; [`MIN_PAGED`] pages stay. A member
+    /// Number of frames that this process must free so that `more` frames are free; [`SwapWatermarks::LEAST_PAGED`] pages stay. A member
     /// of a shared budget that uses less than its equal part need not free any.
     pub(super) fn excess(&self, more: usize) -> usize {
-        let (used, limit, may_leave) = (self.used(), self.limit(), self.paged().saturating_sub(MIN_PAGED));
-        let Some((budget, _)) = self.shared() else {
-            return (used + more).saturating_sub(limit).min(may_leave);
-        };
+        let (used, paged) = (self.used(), self.paged());
+        let watermarks = SwapWatermarks { frames: self.limit() };
+        let Some((budget, _)) = self.shared() else { return watermarks.excess(used, paged, more) };
         if self.changes.load(Relaxed) != budget.changes() {
             self.refresh_members();
         }
-        (budget.in_use() as usize + more)
-            .saturating_sub(limit)
-            .min(used.saturating_sub(self.equal_part().saturating_sub(more)))
-            .min(may_leave)
+        let above_part = used.saturating_sub(self.equal_part().saturating_sub(more));
+        watermarks.excess(budget.in_use() as usize, paged, more).min(above_part)
     }
 
     /// Frames of each member if all have equally many.
@@ -514,7 +509,7 @@ mod tests {
         for frames in
             [Frames::new(1000, None), Frames::new(1000, Some(SharedBudget::create(1000 << 12).unwrap()))]
         {
-            frames.charge(MIN_PAGED + 3);
+            frames.charge(SwapWatermarks::LEAST_PAGED + 3);
             frames.set_unpaged(2000);
             assert_eq!(frames.excess(1), 3);
             frames.release(3);

@@ -5,13 +5,14 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::eviction::{Destination, PROTECT_BATCH, Victim};
+use super::eviction::{Destination, Victim};
 use super::fatal::discard;
 use super::{AddressSpace, Inner, PAGE, Pager};
+use deepram_core::paging::SwapWatermarks;
 use deepram_linux::lock::lock;
 use deepram_linux::uffd::Uffd;
 
-const AREA_BYTES: usize = PROTECT_BATCH * PAGE;
+const AREA_BYTES: usize = SwapWatermarks::PROTECTED_TOGETHER * PAGE;
 
 impl Pager {
     /// Announces that devices may store to managed memory from now on: by direct reads (`O_DIRECT`), or into buffers
@@ -88,7 +89,7 @@ enum MoveOutcome {
 }
 
 impl Inner {
-    /// Moves dirty victims, at most [`PROTECT_BATCH`], out of memory and into their frames of the victim buffer.
+    /// Moves dirty victims, at most [`SwapWatermarks::PROTECTED_TOGETHER`], out of memory and into their frames of the victim buffer.
     /// Victims to which a device may be storing stay dirty pages in memory and are taken off the list. Returns the
     /// victims that cannot be moved.
     pub(super) fn move_dirty_victims(

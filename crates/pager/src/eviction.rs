@@ -31,8 +31,8 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a fault sleeps at a time while other threads write the pages in its way.
 const WRITE_WAIT: Duration = Duration::from_micros(50);
 
-/// Pages that are protected and copied together; a thread that needs one of them waits for all.
-pub(super) const PROTECT_BATCH: usize = 32;
+/// Pages that are protected and copied together.
+const PROTECT_BATCH: usize = SwapWatermarks::PROTECTED_TOGETHER;
 /// Number of evictor threads: one writes while the other selects victims.
 pub(super) const EVICTORS: usize = 2;
 

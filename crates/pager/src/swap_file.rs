@@ -1,9 +1,8 @@
 //! The swap file; each of its 4 KiB pages is a slot. The file has no name, so that nothing of it remains when the
 //! process ends in whatever way.
 //!
-//! 1. Slots are allocated in runs, one after the other through an extent, so that pages that are evicted together are
-//!    written with few requests. The next extent is the one with the most free slots, if seven eighths of it are free;
-//!    otherwise the file grows. Under random stores its size is then 2.4 times the data.
+//! 1. Slots are allocated in runs (`deepram_core::paging::swap_slots`). Under random stores the file's size is 2.4 times
+//!    the data.
 //! 2. A slot that a forked child may still read is not allocated again before the child has ended.
 //! 3. The file grows by extents. Its space is allocated before it is written, so that a full disk is an error here and
 //!    not a lost page later.
@@ -20,13 +19,10 @@ use rustix::io::{pread, pwritev};
 
 use super::PAGE;
 use super::page_table::SwapSlot;
+use deepram_core::paging::swap_slots::{EXTENT_SLOTS, SlotSet, SwapSlots};
 use deepram_linux::descriptors::{OwnDescriptor, open_high};
 use deepram_linux::lock::lock;
 use deepram_linux::message::write_line;
-
-/// Slots of an extent: 16 MiB.
-const EXTENT_SLOTS: u32 = 4096;
-const WORDS: usize = EXTENT_SLOTS as usize / 64;
 
 /// The swap files that a process reads, and the one that it writes.
 #[derive(Debug)]
@@ -39,18 +35,9 @@ pub(super) struct SwapFile {
 
 #[derive(Debug, Default)]
 struct SlotAllocator {
-    extents: Vec<Extent>,
-    /// Where the search for the next run starts: extent, and slot in it.
-    next: (usize, u32),
+    slots: SwapSlots,
     /// The slots that forked children may still read; they are not freed while the children live.
     children: Vec<ChildSlots>,
-}
-
-#[derive(Debug, Clone)]
-struct Extent {
-    /// One bit for each slot; set: allocated.
-    taken: [u64; WORDS],
-    free: u32,
 }
 
 #[derive(Debug)]
@@ -58,16 +45,9 @@ struct ChildSlots {
     /// Readable (end of file) when the child and all processes forked from it have ended or executed other programs.
     ended: OwnDescriptor,
     /// The slots that the child may read.
-    readable: Vec<[u64; WORDS]>,
+    readable: SlotSet,
     /// Of these, the slots that were freed here meanwhile.
     retained: Vec<u32>,
-}
-
-impl ChildSlots {
-    fn may_read(&self, slot: u32) -> bool {
-        let (extent, within) = ((slot / EXTENT_SLOTS) as usize, slot % EXTENT_SLOTS);
-        self.readable.get(extent).is_some_and(|taken| taken[within as usize / 64] >> (within % 64) & 1 == 1)
-    }
 }
 
 impl SwapFile {
@@ -110,7 +90,7 @@ impl SwapFile {
     /// Retains the allocated slots for a child, until the other ends of the pipe `ended` are closed.
     pub(super) fn retain_for_child(&self, ended: OwnDescriptor) {
         let mut slots = lock(&self.slots);
-        let readable = slots.extents.iter().map(|extent| extent.taken).collect();
+        let readable = slots.slots.taken();
         slots.children.push(ChildSlots { ended, readable, retained: Vec::new() });
     }
 
@@ -131,33 +111,13 @@ impl SwapFile {
     pub(super) fn allocate(&self, most: u32) -> io::Result<(u32, u32)> {
         let mut slots = lock(&self.slots);
         slots.release_ended_children();
-        loop {
-            let (at, from) = slots.next;
-            if let Some(extent) = slots.extents.get_mut(at)
-                && let Some((first, len)) = extent.run(from, most)
-            {
-                extent.take(first, len);
-                slots.next = (at, first + len);
-                return Ok((at as u32 * EXTENT_SLOTS + first, len));
-            }
-            let best = (0..slots.extents.len()).max_by_key(|at| slots.extents[*at].free);
-            // Disk space is cheap: a mostly full extent would give short runs.
-            let roomy = best.filter(|at| slots.extents[*at].free >= EXTENT_SLOTS / 8 * 7);
-            let at = match roomy {
-                Some(at) => at,
-                None => match self.grow(&mut slots) {
-                    Ok(at) => at,
-                    Err(error) => best.filter(|at| slots.extents[*at].free > 0).ok_or(error)?,
-                },
-            };
-            slots.next = (at, 0);
-        }
+        slots.slots.allocate(most, |extent| self.grow(extent))
     }
 
-    fn grow(&self, slots: &mut SlotAllocator) -> io::Result<usize> {
-        let at = slots.extents.len();
+    /// Makes room for the extent of this number.
+    fn grow(&self, extent: usize) -> io::Result<()> {
         let bytes = u64::from(EXTENT_SLOTS) * PAGE as u64;
-        let offset = at as u64 * bytes;
+        let offset = extent as u64 * bytes;
         if offset + bytes > self.limit || offset / PAGE as u64 + u64::from(EXTENT_SLOTS) > u64::from(u32::MAX)
         {
             return Err(io::Error::new(
@@ -166,12 +126,9 @@ impl SwapFile {
             ));
         }
         match rustix::fs::fallocate(self.own(), FallocateFlags::empty(), offset, bytes) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::OPNOTSUPP) => self.own().set_len(offset + bytes)?,
-            Err(error) => return Err(error.into()),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.own().set_len(offset + bytes),
+            result => Ok(result?),
         }
-        slots.extents.push(Extent { taken: [0; WORDS], free: EXTENT_SLOTS });
-        Ok(at)
     }
 
     /// Frees a slot. Slots of ancestors are theirs to free.
@@ -232,15 +189,15 @@ impl SwapFile {
 
     /// Size of the process's own file in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        lock(&self.slots).extents.len() as u64 * u64::from(EXTENT_SLOTS) * PAGE as u64
+        lock(&self.slots).slots.extents() as u64 * u64::from(EXTENT_SLOTS) * PAGE as u64
     }
 
     /// Bytes of the tables.
     pub(super) fn memory_bytes(&self) -> usize {
         let slots = lock(&self.slots);
         let retained: usize =
-            slots.children.iter().map(|c| c.readable.len() * WORDS * 8 + c.retained.len() * 4).sum();
-        slots.extents.len() * size_of::<Extent>() + retained
+            slots.children.iter().map(|c| c.readable.memory_bytes() + c.retained.len() * 4).sum();
+        slots.slots.memory_bytes() + retained
     }
 }
 
@@ -261,48 +218,10 @@ impl SlotAllocator {
 
     /// Frees a slot, or retains it for a child that may still read it.
     fn free(&mut self, slot: u32) {
-        match self.children.iter_mut().find(|child| child.may_read(slot)) {
+        match self.children.iter_mut().find(|child| child.readable.contains(slot)) {
             Some(child) => child.retained.push(slot),
-            None => self.mark_free(slot),
+            None => self.slots.free(slot),
         }
-    }
-
-    fn mark_free(&mut self, slot: u32) {
-        let extent = &mut self.extents[(slot / EXTENT_SLOTS) as usize];
-        let within = slot % EXTENT_SLOTS;
-        debug_assert!(extent.taken[within as usize / 64] >> (within % 64) & 1 == 1, "slot {slot} is free");
-        extent.taken[within as usize / 64] &= !(1 << (within % 64));
-        extent.free += 1;
-    }
-}
-
-impl Extent {
-    /// The first run of free slots from `from` on, of at most `most` slots.
-    fn run(&self, from: u32, most: u32) -> Option<(u32, u32)> {
-        let first = self.find(from, false)?;
-        let end = self.find(first, true).unwrap_or(EXTENT_SLOTS);
-        Some((first, (end - first).min(most)))
-    }
-
-    /// The first slot from `from` on that is allocated (`taken`) or free.
-    fn find(&self, from: u32, taken: bool) -> Option<u32> {
-        let mut at = from;
-        while at < EXTENT_SLOTS {
-            let word = self.taken[at as usize / 64];
-            let wanted = if taken { word } else { !word } >> (at % 64);
-            if wanted != 0 {
-                return Some(at + wanted.trailing_zeros());
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        None
-    }
-
-    fn take(&mut self, first: u32, len: u32) {
-        for slot in first..first + len {
-            self.taken[slot as usize / 64] |= 1 << (slot % 64);
-        }
-        self.free -= len;
     }
 }
 
@@ -329,7 +248,6 @@ fn open(directory: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
     use deepram_linux::buffer::AlignedBuf;
-    use proptest::prelude::*;
 
     #[test]
     fn written_pages_are_read_back_and_runs_are_whole_while_slots_are_free() {
@@ -379,27 +297,5 @@ mod tests {
         assert!(swap_file.allocate(1).is_err(), "the child may read the one that was given up");
         drop(writer);
         assert_eq!(swap_file.allocate(9).unwrap(), (first, 1));
-    }
-
-    proptest! {
-        /// No slot is allocated twice.
-        #[test]
-        fn slots_are_taken_once(steps in proptest::collection::vec((1u32..600, any::<u32>()), 1..60)) {
-            let directory = tempfile::tempdir().unwrap();
-            let swap_file = SwapFile::create(directory.path(), 1 << 30).unwrap();
-            let mut taken = std::collections::BTreeSet::new();
-            for (most, pick) in steps {
-                let (first, len) = swap_file.allocate(most).unwrap();
-                prop_assert!(len >= 1 && len <= most);
-                for slot in first..first + len {
-                    prop_assert!(taken.insert(slot), "{} is taken", slot);
-                }
-                let give = taken.iter().copied().filter(|slot| slot.wrapping_mul(pick | 1) % 3 == 0);
-                for slot in give.collect::<Vec<_>>() {
-                    swap_file.free(SwapSlot { file: 0, number: slot });
-                    taken.remove(&slot);
-                }
-            }
-        }
     }
 }

@@ -71,6 +71,12 @@ impl SwapSlots {
         extent.free += 1;
     }
 
+    /// The slots that are allocated now.
+    #[must_use]
+    pub fn taken(&self) -> SlotSet {
+        SlotSet(self.extents.iter().map(|extent| extent.taken).collect())
+    }
+
     /// Number of extents in the file.
     #[must_use]
     pub fn extents(&self) -> usize {
@@ -87,6 +93,25 @@ impl SwapSlots {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.extents.len() * size_of::<Extent>()
+    }
+}
+
+/// Slots that were allocated at one moment: a forked child may read them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotSet(Vec<[u64; WORDS]>);
+
+impl SlotSet {
+    /// Whether the slot is one of them.
+    #[must_use]
+    pub fn contains(&self, slot: u32) -> bool {
+        let (extent, within) = ((slot / EXTENT_SLOTS) as usize, slot % EXTENT_SLOTS);
+        self.0.get(extent).is_some_and(|taken| taken[within as usize / 64] >> (within % 64) & 1 == 1)
+    }
+
+    /// Bytes of the table.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.0.len() * size_of::<[u64; WORDS]>()
     }
 }
 
@@ -160,6 +185,8 @@ mod tests {
                     model.remove(&slot);
                 }
                 prop_assert_eq!(slots.allocated(), model.len());
+                let taken = slots.taken();
+                prop_assert!((0..slots.extents() as u32 * EXTENT_SLOTS + 1).all(|slot| taken.contains(slot) == model.contains(&slot)));
             }
         }
     }

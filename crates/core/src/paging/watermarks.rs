@@ -18,7 +18,8 @@ impl SwapWatermarks {
     pub const BATCH: usize = 64;
     /// Pages that are protected and copied together; a thread that needs one of them waits for all.
     pub const PROTECTED_TOGETHER: usize = 32;
-    /// Pages that stay in memory although other memory takes all of the budget.
+    /// Pages that stay in memory although other memory takes all of the budget: one instruction in each thread may need several
+    /// pages at once, and would never complete if each page that arrives evicted another.
     pub const LEAST_PAGED: usize = 64;
 
     /// Number of frames that are to be freed so that `more` are free, where `used` are in use and `paged` of these hold a page.
