@@ -7,7 +7,7 @@
 //! On a machine with few processors there is one handler for each processor, pinned to it, and all sleep on the
 //! userfaultfd: the handler on the processor that the faulting thread has just left runs first. Waking another
 //! processor costs more than the device read on a virtual machine. While reads are in flight, a handler polls for their
-//! completion for a while before it sleeps ([`event_loop`]). Where io_uring is unavailable there are more handlers, and
+//! completion for a while before it sleeps (`event_loop.rs`). Where io_uring is unavailable there are more handlers, and
 //! each reads synchronously.
 //!
 //! Two backings exist: the swap file of `deepram run` (`crate::swap_backing`), and the pool's journaled store
