@@ -16,6 +16,7 @@ const LIBRARIES: [(&str, &str); 10] = [
     ("cli", "deepram"),
     ("core", "deepram_core"),
     ("ecc", "deepram_ecc"),
+    ("files", "deepram_files"),
     ("linux", "deepram_linux"),
     ("media", "deepram_media"),
     ("pager", "deepram_pager"),
