@@ -12,7 +12,7 @@ use listing::listing;
 use sources::Crate;
 
 /// The folder of a crate, and the name of its library. The facade is the library of the command's package.
-const LIBRARIES: [(&str, &str); 10] = [
+const LIBRARIES: [(&str, &str); 11] = [
     ("cli", "deepram"),
     ("core", "deepram_core"),
     ("ecc", "deepram_ecc"),
