@@ -22,19 +22,25 @@ impl Symbol {
     pub(crate) fn find(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
-            // SAFETY: looks up a name.
-            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-            if found.is_null() {
-                found = find_in_liburing(self.name);
-            }
+            found = self.look_up();
+        }
+        if found.is_null() {
+            found = find_in_liburing(self.name);
             self.found.store(found, Relaxed);
         }
         (!found.is_null()).then_some(found)
     }
+
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: looks up a name.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.found.store(found, Relaxed);
+        found
+    }
 }
 
-/// Looks up all symbols. A later lookup would free the program's last error of the loader (`dlerror`), also while the
-/// program is formatting it.
+/// Looks up all symbols of the libraries that are loaded. A later lookup would free the program's last error of the loader
+/// (`dlerror`), also while the program is formatting it. To look for liburing here would search its file in each process.
 pub(crate) fn find_all() {
     unsafe extern "C" {
         /// Ends of the section in which [`symbol`] lists the symbols; the linker provides them.
@@ -48,7 +54,7 @@ pub(crate) fn find_all() {
     let all: &[&Symbol] =
         unsafe { std::slice::from_raw_parts(first.cast(), end.offset_from_unsigned(first)) };
     for symbol in all {
-        symbol.find();
+        symbol.look_up();
     }
     // The first call returns the error of a name that was not found, the second forgets it.
     // SAFETY: the program's code has not run yet, and the text is not used.
