@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::service::latency_buckets;
-use super::service::{DEPTHS, Histograms, LATENCIES};
+use super::service::{DEPTHS, Histograms, LATENCIES, latency_buckets};
 use super::{AddressSpace, Inner, PAGE};
 
 /// Adds `n` to a counter.

@@ -59,6 +59,7 @@ pub mod flatflash;
 mod hard_disk;
 pub mod host;
 mod measured_device;
+mod memory_accesses;
 pub mod metrics;
 pub mod nested;
 pub mod nvmm;

@@ -64,11 +64,14 @@ const PROGRAM_DRAM: Bytes = Bytes(64 << 20);
 /// Lines that `sort` sorts.
 const LINES: u32 = 2_000_000;
 
-const SQLITE: &str = "import sqlite3
+/// SQLite's load, for Python: a table in memory is filled and indexed.
+pub(super) const SQLITE_LOAD: &str = "import sqlite3
 d = sqlite3.connect(':memory:')
 d.execute('create table t(id integer primary key, k integer, v text)')
 d.executemany('insert into t(k, v) values(?, ?)', ((i * 7919 % 1000003, 'value %d' % i) for i in range(1500000)))
 d.execute('create index i on t(k)')
+";
+const SQLITE_JOIN: &str = "\
 print(d.execute('select count(*), sum(length(a.v)) from t a join t b on a.k = b.id where b.id % 97 = 0').fetchone())
 ";
 const PYTHON: &str = "import random
@@ -112,7 +115,7 @@ impl Program {
                 std::iter::once(deepram.display().to_string()).chain(worker).collect()
             }
             None => match self {
-                Self::Sqlite => ["python3", "-c", SQLITE].map(str::to_owned).into(),
+                Self::Sqlite => vec!["python3".into(), "-c".into(), [SQLITE_LOAD, SQLITE_JOIN].concat()],
                 Self::Python => ["python3", "-c", PYTHON].map(str::to_owned).into(),
                 _ => ["sort", "-S", "512M", "-o", "/dev/null", &lines].map(str::to_owned).into(),
             },

@@ -31,7 +31,6 @@ use deepram_core::paging::readahead::max_window;
 use deepram_core::paging::segment_state::{SegmentFault, SegmentState};
 use deepram_core::paging::{DirtySet, PoolPolicy, PoolWatermarks};
 use deepram_media::MeasuredFile;
-use deepram_trace::Op;
 use serde::Serialize;
 
 use self::readahead::{Readahead, Run};
@@ -40,6 +39,7 @@ use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
 use crate::measured_device::MeasuredDevice;
+use crate::memory_accesses::{MemoryAccess, MemoryAccesses};
 use crate::slab::Slab;
 
 pub(crate) use options::POOL_KEYS;
@@ -86,15 +86,6 @@ pub enum PoolModelEvent {
     Written,
 }
 
-/// The progress of an access.
-#[derive(Debug, Clone, Copy)]
-struct SegmentAccess {
-    write: bool,
-    /// The next byte to access.
-    at: u64,
-    end: u64,
-}
-
 /// A simulated pool.
 pub struct PoolModel {
     options: PoolModelOptions,
@@ -120,7 +111,7 @@ pub struct PoolModel {
     loading: Vec<(u32, Slot, bool)>,
     /// Accesses that wait for a frame.
     waiting: VecDeque<Slot>,
-    accesses: Vec<SegmentAccess>,
+    accesses: MemoryAccesses,
     counts: PoolModelCounts,
     /// The counts when measuring began.
     base: PoolModelCounts,
@@ -172,7 +163,7 @@ impl PoolModel {
             runs: Slab::new(),
             loading: Vec::new(),
             waiting: VecDeque::new(),
-            accesses: Vec::new(),
+            accesses: MemoryAccesses::new(options.segment.0),
             counts: PoolModelCounts::default(),
             base: PoolModelCounts::default(),
             file: file.clone(),
@@ -199,7 +190,7 @@ impl PoolModel {
     }
 
     fn access(&mut self, slot: Slot, context: &mut Context<PoolModelEvent>) {
-        let SegmentAccess { write, at, .. } = self.accesses[slot as usize];
+        let MemoryAccess { write, at, .. } = self.accesses.get(slot);
         let segment = (at / self.options.segment.0) as u32;
         let state = self.segments[segment as usize];
         match state.fault() {
@@ -391,17 +382,12 @@ impl Device for PoolModel {
         command: Command,
         context: &mut Context<PoolModelEvent>,
     ) -> Result<(), SimError> {
-        if !matches!(command.op, Op::Read | Op::Write) || command.len == 0 {
+        if self.accesses.begin(slot, command) {
+            self.counts.accesses += 1;
+            self.access(slot, context);
+        } else {
             context.complete(slot);
-            return Ok(());
         }
-        if self.accesses.len() <= slot as usize {
-            self.accesses.resize(slot as usize + 1, SegmentAccess { write: false, at: 0, end: 0 });
-        }
-        let (at, end) = (command.offset, command.offset + command.len);
-        self.accesses[slot as usize] = SegmentAccess { write: command.op == Op::Write, at, end };
-        self.counts.accesses += 1;
-        self.access(slot, context);
         Ok(())
     }
 
@@ -412,9 +398,7 @@ impl Device for PoolModel {
     ) -> Result<(), SimError> {
         match event {
             PoolModelEvent::Done(slot) => {
-                let access = &mut self.accesses[slot as usize];
-                access.at = (access.at / self.options.segment.0 + 1) * self.options.segment.0;
-                if access.at < access.end {
+                if self.accesses.advance(slot) {
                     self.counts.accesses += 1;
                     self.access(slot, context);
                 } else {

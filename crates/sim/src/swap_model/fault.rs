@@ -7,11 +7,12 @@ use deepram_core::paging::{Block, FaultAction, PAGE, Resident};
 use super::reads::{Cause, Incoming, PAGES_TOGETHER};
 use super::{PAGE_BYTES, PageState, SwapModel, SwapModelEvent, Trigger};
 use crate::host::{Context, Slot};
+use crate::memory_accesses::MemoryAccess;
 
 impl SwapModel {
     /// Makes the access to the current page of a slot's request.
     pub(super) fn access(&mut self, slot: Slot, context: &mut Context<SwapModelEvent>) {
-        let super::PageAccess { write, at, .. } = self.accesses[slot as usize];
+        let MemoryAccess { write, at, .. } = self.accesses.get(slot);
         let page = (at / PAGE_BYTES) as u32;
         match self.pages[page as usize].state.resident() {
             Some(Resident::Clean(_)) if write => {}

@@ -32,7 +32,6 @@ use deepram_core::paging::{
 };
 use deepram_core::units::{Bytes, Picos};
 use deepram_media::MeasuredFile;
-use deepram_trace::Op;
 
 use self::eviction::Batch;
 use self::reads::{PendingRead, Read, ReadRequest, ReadSlots};
@@ -41,6 +40,7 @@ use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
 use crate::measured_device::MeasuredDevice;
+use crate::memory_accesses::MemoryAccesses;
 use crate::pool_model::PoolModelOptions;
 use crate::slab::Slab;
 
@@ -90,15 +90,6 @@ pub enum SwapModelEvent {
     Written(u8),
 }
 
-/// The progress of an access.
-#[derive(Debug, Clone, Copy)]
-struct PageAccess {
-    write: bool,
-    /// The next byte to access.
-    at: u64,
-    end: u64,
-}
-
 /// A simulated pager.
 pub struct SwapModel {
     options: PoolModelOptions,
@@ -129,7 +120,7 @@ pub struct SwapModel {
     evictors: [Option<Batch>; EVICTORS],
     /// Accesses that wait for a page on its way into memory.
     waiting: Vec<(u32, Slot)>,
-    accesses: Vec<PageAccess>,
+    accesses: MemoryAccesses,
     counts: SwapModelCounts,
     /// The counts when measuring began.
     base: SwapModelCounts,
@@ -185,7 +176,7 @@ impl SwapModel {
             handlers: vec![0; handlers],
             evictors: [const { None }; EVICTORS],
             waiting: Vec::new(),
-            accesses: Vec::new(),
+            accesses: MemoryAccesses::new(PAGE_BYTES),
             counts: SwapModelCounts::default(),
             base: SwapModelCounts::default(),
             options,
@@ -256,17 +247,12 @@ impl Device for SwapModel {
         command: Command,
         context: &mut Context<SwapModelEvent>,
     ) -> Result<(), SimError> {
-        if !matches!(command.op, Op::Read | Op::Write) || command.len == 0 {
+        if self.accesses.begin(slot, command) {
+            self.counts.accesses += 1;
+            self.access(slot, context);
+        } else {
             context.complete(slot);
-            return Ok(());
         }
-        if self.accesses.len() <= slot as usize {
-            self.accesses.resize(slot as usize + 1, PageAccess { write: false, at: 0, end: 0 });
-        }
-        let (at, end) = (command.offset, command.offset + command.len);
-        self.accesses[slot as usize] = PageAccess { write: command.op == Op::Write, at, end };
-        self.counts.accesses += 1;
-        self.access(slot, context);
         Ok(())
     }
 
@@ -277,9 +263,7 @@ impl Device for SwapModel {
     ) -> Result<(), SimError> {
         match event {
             SwapModelEvent::Done(slot) => {
-                let access = &mut self.accesses[slot as usize];
-                access.at = (access.at / PAGE_BYTES + 1) * PAGE_BYTES;
-                if access.at < access.end {
+                if self.accesses.advance(slot) {
                     self.counts.accesses += 1;
                     self.access(slot, context);
                 } else {

@@ -26,13 +26,8 @@ use crate::bench::ablate;
 const RECORD_DRAM: u64 = 16 << 20;
 /// What hides uses of pages from the record.
 const HIDING: [&str; 3] = ["readahead", "fault-around", "write-prediction"];
-const SQLITE: &str = "import sqlite3
-d = sqlite3.connect(':memory:')
-d.execute('create table t(id integer primary key, k integer, v text)')
-d.executemany('insert into t(k, v) values(?, ?)', ((i * 7919 % 1000003, 'value %d' % i) for i in range(1500000)))
-d.execute('create index i on t(k)')
-print(d.execute('select count(*) from t').fetchone())
-";
+/// What follows SQLite's load.
+const SQLITE_COUNT: &str = "print(d.execute('select count(*) from t').fetchone())\n";
 
 /// A program whose faults are recorded.
 pub(super) struct Program {
@@ -76,9 +71,10 @@ impl Program {
     fn start(&self, words: &[&str], dram: u64) -> anyhow::Result<(f64, Value)> {
         let deepram = std::env::current_exe().context("finding this command")?;
         let lines = self.dir.join("lines").display().to_string();
+        let sqlite = [ablate::SQLITE_LOAD, SQLITE_COUNT].concat();
         let program: &[&str] = match self.work {
             Workload::Sort => &["sort", "--parallel=1", "-S", "512M", "-o", "/dev/null", &lines],
-            _ => &[&self.python, "-c", SQLITE],
+            _ => &[&self.python, "-c", &sqlite],
         };
         let mut command = Command::new(deepram);
         command.args(words).args([
