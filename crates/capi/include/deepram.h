@@ -157,6 +157,9 @@ typedef struct deepram_open_options {
     uint64_t base;
     // Token at which the pool opens, discarding what the log holds after it; 0: the last one.
     uint64_t at_token;
+    // Address at which the pool serves its statistics over HTTP while it is open, "unix:PATH" or "HOST:PORT" with a
+    // loopback address; null: it does not.
+    const char *listen;
 } deepram_open_options;
 
 // Properties and usage of a pool.
@@ -184,7 +187,7 @@ typedef struct deepram_counter {
     // The name, such as "bytes_written"; static.
     const char *name;
     // The value since the pool was opened; of "resident_segments", "dirty_segments", "buffered_segments",
-    // "promotion_threshold", "dram_bytes" and "budget_bytes" the value now.
+    // "promotion_threshold", "frames", "dram_bytes" and "budget_bytes" the value now.
     uint64_t value;
 } deepram_counter;
 

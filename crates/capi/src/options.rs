@@ -1,5 +1,7 @@
 //! Options for creating and opening pools.
 
+use std::ffi::{CStr, c_char};
+
 use deepram_pool::{Retention, SegmentSize};
 
 use crate::call::{Failure, reference, write};
@@ -63,6 +65,9 @@ pub struct OpenOptions {
     pub base: u64,
     /// Token at which the pool opens, discarding what the log holds after it; 0: the last one.
     pub at_token: u64,
+    /// Address at which the pool serves its statistics over HTTP while it is open, "unix:PATH" or "HOST:PORT" with a
+    /// loopback address; null: it does not.
+    pub listen: *const c_char,
 }
 
 /// Fills options with the defaults for a pool of `size` bytes of memory on each device.
@@ -100,6 +105,7 @@ pub unsafe extern "C" fn deepram_open_options_init(options: *mut OpenOptions, dr
             mapping: Mapping::Full as i32,
             base: 0,
             at_token: 0,
+            listen: std::ptr::null(),
         };
         // SAFETY: passed on from the caller.
         unsafe { write(options, "options", defaults) }
@@ -145,7 +151,7 @@ pub(crate) unsafe fn create(options: *const CreateOptions) -> Result<deepram_poo
 /// The pool's options.
 ///
 /// # Safety
-/// `options` is null or points to options that are valid for reads.
+/// `options` is null or points to options that are valid for reads, whose `listen` is null or a string.
 pub(crate) unsafe fn open(options: *const OpenOptions) -> Result<deepram_pool::OpenOptions, Failure> {
     // SAFETY: passed on from the caller.
     let given = unsafe { reference(options, "options")? };
@@ -162,6 +168,13 @@ pub(crate) unsafe fn open(options: *const OpenOptions) -> Result<deepram_pool::O
     let mut options = deepram_pool::OpenOptions::new(given.dram).mapping(mapping.1);
     options.base = Some(given.base).filter(|base| *base > 0);
     options.at_token = Some(given.at_token).filter(|token| *token > 0).map(deepram_pool::Epoch);
+    if !given.listen.is_null() {
+        // SAFETY: not null, so the caller passes on that it is a string with its zero.
+        let address = unsafe { CStr::from_ptr(given.listen) }.to_string_lossy();
+        let address = address.parse();
+        let wrong = |why: String| Failure::new(Status::InvalidArgument, format!("listen: {why}"));
+        options.listen = Some(address.map_err(wrong)?);
+    }
     Ok(options)
 }
 

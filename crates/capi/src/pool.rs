@@ -172,7 +172,7 @@ pub struct Counter {
     /// The name, such as "bytes_written"; static.
     pub name: *const c_char,
     /// The value since the pool was opened; of "resident_segments", "dirty_segments", "buffered_segments",
-    /// "promotion_threshold", "dram_bytes" and "budget_bytes" the value now.
+    /// "promotion_threshold", "frames", "dram_bytes" and "budget_bytes" the value now.
     pub value: u64,
 }
 
@@ -181,7 +181,7 @@ fn names() -> &'static [CString] {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
     NAMES.get_or_init(|| {
         let entries = Stats::default().entries();
-        entries.into_iter().map(|(name, _)| CString::new(name).unwrap_or_default()).collect()
+        entries.into_iter().map(|(name, ..)| CString::new(name).unwrap_or_default()).collect()
     })
 }
 
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn deepram_pool_stats(
         let shown: Vec<Counter> = entries
             .into_iter()
             .zip(names())
-            .map(|((_, value), name)| Counter { name: name.as_ptr(), value })
+            .map(|((_, value, _), name)| Counter { name: name.as_ptr(), value })
             .collect();
         // SAFETY: passed on from the caller.
         unsafe { results(shown.into_iter(), counters, capacity, count) }

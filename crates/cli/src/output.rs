@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 use deepram_core::Bytes;
+pub(crate) use deepram_metrics::duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -39,18 +40,6 @@ pub(crate) fn count(n: u64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// A time in the unit that gives one to three digits before the point.
-pub(crate) fn duration(time: Duration) -> String {
-    let ns = time.as_nanos() as f64;
-    let (value, unit) = match ns {
-        ns if ns < 1e3 => return format!("{ns} ns"),
-        ns if ns < 1e6 => (ns / 1e3, "µs"),
-        ns if ns < 1e9 => (ns / 1e6, "ms"),
-        ns => (ns / 1e9, "s"),
-    };
-    if value < 10.0 { format!("{value:.2} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
 /// A number of bytes with three significant digits, for tables.

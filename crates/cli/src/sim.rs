@@ -42,7 +42,7 @@ pub(crate) struct SimArgs {
     config: Option<PathBuf>,
     /// Override a value of the preset: key=value, such as nand.read=30us. For the other presets of ssd-paging use
     /// memory.key=value and software.key=value, for the SSD of ssd-buffer and pmem drive.key=value, for a pool and its machine pool.key=value with the keys data, segment, hit,
-    /// fault, first_store, write_back, install, budget, and with --swap fresh, second_chance, evict
+    /// fault, first_store, write_back, install, stage, fault_around, huge_pages, budget, and with --swap fresh, second_chance, evict
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// List the keys that --set accepts for the system, each with its units and meaning

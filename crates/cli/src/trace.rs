@@ -2,7 +2,7 @@
 
 mod characterize;
 mod fault_merge;
-mod record;
+pub(crate) mod record;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -67,6 +67,16 @@ pub(crate) enum TraceCommand {
     ///
     /// Example: deepram trace record --dram 512MiB --out sort.trace -- sort -S 2G big.txt
     Record(record::RecordArgs),
+    /// Make a trace of the page fault records that pools have written into a folder (`OpenOptions::record_faults_to`)
+    ///
+    /// Each record is a read or write of a 4 KiB page with its time.
+    Merge {
+        /// Folder with the records, and nothing else
+        #[arg(value_name = "FOLDER")]
+        records: PathBuf,
+        /// Trace file, which must not exist
+        output: PathBuf,
+    },
 }
 
 /// The trace to read.
@@ -119,6 +129,7 @@ pub(crate) fn run(command: TraceCommand) -> anyhow::Result<()> {
         TraceCommand::Characterize(args) => characterize::run(&args),
         TraceCommand::Formats => formats(),
         TraceCommand::Record(args) => record::run(&args),
+        TraceCommand::Merge { records, output } => record::merge_folder(&records, &output),
     }
 }
 

@@ -355,7 +355,8 @@ fn moved_part(to: usize, from: usize, len: usize) -> usize {
     resident(to).zip(resident(from)).take_while(|(there, here)| *there && !*here).count() * PAGE
 }
 
-/// Drops the frames of these ranges (start, length); pages of registered ranges are missing afterwards.
+/// Drops the frames of these ranges (start, length), also of locked memory; pages of registered ranges are missing
+/// afterwards.
 ///
 /// # Safety
 /// The caller keeps the contents of the ranges elsewhere, or may lose them.
@@ -372,9 +373,14 @@ pub unsafe fn discard(ranges: &[(usize, usize)]) -> io::Result<()> {
         }
         for &(start, len) in batch {
             // SAFETY: the caller's promise.
-            let result = unsafe { libc::syscall(libc::SYS_madvise, start, len, libc::MADV_DONTNEED) };
-            if result != 0 {
-                return Err(io::Error::last_os_error());
+            let advise = |advice: i32| unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) };
+            if advise(libc::MADV_DONTNEED) != 0 {
+                let error = io::Error::last_os_error();
+                // The program has locked the memory.
+                let is_locked = error.raw_os_error() == Some(libc::EINVAL);
+                if !is_locked || advise(libc::MADV_DONTNEED_LOCKED) != 0 {
+                    return Err(error);
+                }
             }
         }
     }

@@ -1,9 +1,7 @@
 //! Counts the frames that a process uses against its DRAM budget, which several processes may share.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
-use std::time::Instant;
 
 use super::budget_members::SharedBudget;
 use super::budget_memory::BudgetReading;
@@ -257,8 +255,8 @@ pub(super) struct Frames {
     changes: AtomicU64,
     /// Wake-ups of the evictors, where no budget is shared; a futex.
     own_wake_ups: AtomicU32,
-    /// Until then this process does not wait for other members.
-    pub(super) no_wait_until: Mutex<Option<Instant>>,
+    /// Frames of the other members after the last wait for them that failed.
+    pub(super) kept_by_others: AtomicI64,
 }
 
 impl Frames {
@@ -268,7 +266,7 @@ impl Frames {
         let [used, unpaged, idle, tables, files] = [const { AtomicUsize::new(0) }; 5];
         let (sharers, reserved, changes) = (AtomicU32::new(1), AtomicUsize::new(0), AtomicU64::new(0));
         let limit = AtomicUsize::new(limit);
-        let (own_wake_ups, no_wait_until) = (AtomicU32::new(0), Mutex::new(None));
+        let (own_wake_ups, kept_by_others) = (AtomicU32::new(0), AtomicI64::new(i64::MAX));
         Self {
             limit,
             used,
@@ -281,7 +279,7 @@ impl Frames {
             reserved,
             changes,
             own_wake_ups,
-            no_wait_until,
+            kept_by_others,
         }
     }
 

@@ -17,6 +17,7 @@ use super::budget::{BudgetMemory, MAX_MEMBERS};
 use super::budget_memory::BudgetReading;
 use deepram_linux::descriptors::OpenGuard;
 use deepram_linux::lock::lock;
+use deepram_linux::sealed_memory::{lock_byte, lock_holder, unlock_byte};
 
 /// Index of the byte that the creator of the budget has locked.
 pub(super) const CREATOR_BYTE: usize = MAX_MEMBERS;
@@ -60,7 +61,7 @@ impl SharedBudget {
 
     /// Locks the byte that shows that the creator of the budget is alive.
     pub(super) fn lock_creator_byte(&self) {
-        set_lock(self.file, CREATOR_BYTE, libc::F_WRLCK);
+        lock_byte(self.file, CREATOR_BYTE);
     }
 
     /// Whether the creator of the budget, which is another process, is alive.
@@ -147,12 +148,12 @@ impl SharedBudget {
 
     /// Frees the entry of another process, if its byte is unlocked.
     fn reap_member(&self, member: usize) {
-        if set_lock(self.file, member, libc::F_WRLCK) {
+        if lock_byte(self.file, member) {
             // Another process may have freed it already.
             if self.memory.pids[member].load(Relaxed) != 0 {
                 self.memory.clear_member(member);
             }
-            set_lock(self.file, member, libc::F_UNLCK);
+            unlock_byte(self.file, member);
         }
     }
 
@@ -161,8 +162,7 @@ impl SharedBudget {
         self.reap();
         let mut own = lock(&self.own);
         let free = |member: &usize| self.memory.pids[*member].load(Relaxed) == 0;
-        let member =
-            (0..MAX_MEMBERS).filter(free).find(|member| set_lock(self.file, *member, libc::F_WRLCK))?;
+        let member = (0..MAX_MEMBERS).filter(free).find(|member| lock_byte(self.file, *member))?;
         self.occupy(&mut own, member);
         Some(member)
     }
@@ -179,7 +179,7 @@ impl SharedBudget {
     /// now, with nothing charged to it; `None` if all entries are taken.
     pub(super) fn renew(&self, member: usize) -> Result<(), Option<usize>> {
         let mut own = lock(&self.own);
-        if !set_lock(self.file, member, libc::F_WRLCK) {
+        if !lock_byte(self.file, member) {
             own[member] = false;
             drop(own);
             return Err(self.join());
@@ -197,31 +197,9 @@ impl SharedBudget {
         // The entry may belong to another process by now.
         if std::mem::take(&mut own[member]) {
             self.memory.clear_member(member);
-            set_lock(self.file, member, libc::F_UNLCK);
+            unlock_byte(self.file, member);
         }
     }
-}
-
-fn member_lock(member: usize, kind: i32) -> libc::flock {
-    let whence = libc::SEEK_SET as i16;
-    libc::flock { l_type: kind as i16, l_whence: whence, l_start: member as i64, l_len: 1, l_pid: 0 }
-}
-
-/// Locks or unlocks the byte of an entry. Returns whether that succeeded.
-fn set_lock(file: RawFd, member: usize, kind: i32) -> bool {
-    let byte = member_lock(member, kind);
-    // SAFETY: the call reads a lock that lives until it returns.
-    unsafe { libc::fcntl(file, libc::F_SETLK, &raw const byte) == 0 }
-}
-
-/// The process that has locked the byte of an entry, if it is another process; 0 if it has no number in this PID
-/// namespace.
-pub(super) fn lock_holder(file: RawFd, member: usize) -> Option<u32> {
-    let mut byte = member_lock(member, libc::F_WRLCK);
-    // SAFETY: the call reads and stores a lock that lives until it returns.
-    let queried = unsafe { libc::fcntl(file, libc::F_GETLK, &raw mut byte) == 0 };
-    let locked = queried && i32::from(byte.l_type) != libc::F_UNLCK;
-    locked.then(|| u32::try_from(byte.l_pid).unwrap_or(0))
 }
 
 #[cfg(test)]

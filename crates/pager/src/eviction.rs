@@ -14,6 +14,7 @@ use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks, 
 
 use super::direct_io::MoveArea;
 use super::fatal::discard;
+use super::huge_pages::key;
 use super::page_table::{CHUNK_BYTES, PageState, SwapSlot};
 use super::service::Trigger;
 use super::stats::add;
@@ -298,6 +299,13 @@ impl Inner {
             }
             None => {
                 let mut policy = lock(&self.policy);
+                let left_behind = || lock(&self.drop_behind).victim();
+                // It may have been evicted or split meanwhile.
+                let left_behind = std::iter::from_fn(left_behind).find(|chunk| policy.contains(key(*chunk)));
+                if let Some(chunk) = left_behind {
+                    policy.remove(key(chunk));
+                    return (Vec::new(), Some(chunk));
+                }
                 let keys = (0..count).map_while(|_| policy.victim(&mut |_| true));
                 keys.map_while(|key| match PolicyKey::of(key) {
                     PolicyKey::Page(page) => Some(page),

@@ -7,8 +7,7 @@
 //! - the memory is no longer the pager's, because the program has unmapped it or mapped something else there without
 //!   the pager seeing it: `ENOENT` of the userfaultfd's calls (page by page: the other pages of the range still count),
 //!   and `ENOMEM` of `MADV_DONTNEED` for a range that is not all mapped, of which the kernel has dropped the rest;
-//! - the program has locked the memory without the pager seeing it: `EINVAL` of `MADV_DONTNEED` where
-//!   `MADV_DONTNEED_LOCKED` succeeds;
+//! - the program has locked the memory without the pager seeing it: [`deepram_linux::uffd::discard`] drops it all the same;
 //! - the process that the userfaultfd watches is ending: `ESRCH`;
 //! - a page is present already when it is installed: `EEXIST`. Threads that wait for it are woken;
 //! - the kernel asks for a retry: `EAGAIN`, which [`deepram_linux::uffd`] handles, and `ENOMEM` of an install, for a second;
@@ -140,15 +139,8 @@ pub(super) unsafe fn discard(ranges: &[(usize, usize)]) {
     for &(start, len) in ranges {
         // SAFETY: as above.
         let Err(error) = (unsafe { uffd::discard(&[(start, len)]) }) else { continue };
-        let is_right = match error.raw_os_error() {
-            Some(libc::ENOMEM) => !uffd::is_mapped(start, len),
-            // SAFETY: as above.
-            Some(libc::EINVAL) => unsafe {
-                libc::syscall(libc::SYS_madvise, start, len, libc::MADV_DONTNEED_LOCKED) == 0
-            },
-            _ => false,
-        };
-        if !is_right {
+        let was_unmapped = error.raw_os_error() == Some(libc::ENOMEM) && !uffd::is_mapped(start, len);
+        if !was_unmapped {
             call_failed("madvise(MADV_DONTNEED)", start, len, &error);
         }
     }

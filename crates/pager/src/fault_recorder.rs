@@ -1,4 +1,5 @@
-//! Records the page faults of a process in a file, from which `deepram trace record` makes a trace.
+//! Records the page faults of a process or of a pool in a file, from which `deepram trace record` and `deepram trace merge`
+//! make a trace.
 //!
 //! The file is a header of 16 bytes (`deepramF`, then the version and the process id, four bytes each), followed by
 //! 16 bytes for each fault: the time on the system's monotonic clock in nanoseconds, and the address of the page with
@@ -10,11 +11,11 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
-use super::budget_memory::now_ns;
 use super::stats::add;
 use super::{Inner, PAGE, PagerOptions};
+use deepram_linux::clock::monotonic_ns;
 use deepram_linux::descriptors::open_high;
 use deepram_linux::lock::lock;
 use deepram_linux::message::write_line;
@@ -35,7 +36,7 @@ const FILES: u32 = 1 << 20;
 pub enum FaultKind {
     /// The page is fresh: never written.
     Fresh,
-    /// Major fault: the page was read from the swap file.
+    /// Major fault: the page was read from the swap file or from the pool's devices.
     Major,
     /// The page came back from the victim buffer.
     SecondChance,
@@ -78,9 +79,9 @@ impl Fault {
     }
 }
 
-/// Records the page faults of one pager.
+/// Records the page faults of one pager or pool.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub struct Recorder {
     descriptor: i32,
     buffered: Mutex<Buffered>,
 }
@@ -107,7 +108,10 @@ impl Recorder {
     }
 
     /// Creates a new file in this folder.
-    fn create(folder: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The file cannot be created or written.
+    pub fn create(folder: &Path) -> io::Result<Self> {
         let pid = std::process::id();
         let (name, mut file) = (0..FILES)
             .find_map(|n| {
@@ -132,10 +136,10 @@ impl Recorder {
     }
 
     /// Buffers one fault. The caller counts the fault before it drops the guard, so that counters and file agree.
-    fn record(&self, page: usize, kind: FaultKind, write: bool) -> MutexGuard<'_, Buffered> {
+    pub fn record(&self, page: usize, kind: FaultKind, write: bool) -> impl Drop + use<'_> {
         let mut buffered = lock(&self.buffered);
         // The time is taken under the lock, so that faults are in order of time.
-        let fault = Fault { time_ns: now_ns(), page: page as u64, kind, write };
+        let fault = Fault { time_ns: monotonic_ns(), page: page as u64, kind, write };
         if buffered.file.is_some() {
             buffered.bytes.extend(fault.bytes());
         }
@@ -146,7 +150,7 @@ impl Recorder {
     }
 
     /// Writes out the buffered faults. No fault is recorded or counted until the caller drops the guard.
-    pub(super) fn flush(&self) -> impl Drop {
+    pub fn flush(&self) -> impl Drop + use<'_> {
         let mut buffered = lock(&self.buffered);
         buffered.write_out();
         buffered

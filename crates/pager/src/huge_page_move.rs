@@ -9,21 +9,18 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 
 use crc_fast::CrcAlgorithm;
-use deepram_core::paging::stages::StageOrder;
+use deepram_core::paging::stages::{STAGERS, StageOrder};
 use deepram_core::paging::write_prediction;
 
 use super::fatal::{call_failed, discard};
-use super::huge_page_staging::move_chunk;
 use super::huge_pages::{StageSource, key, pages_of};
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageState, SwapSlot};
 use super::stats::add;
 use super::write_back::WriteBack;
 use super::{AddressSpace, Inner, PAGE};
 use deepram_linux::lock::lock;
+use deepram_linux::stage_memory::move_chunk;
 
-/// Largest number of stager threads: each computes checksums of what it has read, so with fewer threads the device is
-/// idle while several streams are read.
-const STAGERS: usize = 8;
 /// Runs that are still read while a thread waits for the address-space lock exclusively.
 const FEW_RUNS: usize = 2;
 
@@ -86,11 +83,8 @@ impl Inner {
     /// Obtains a huge page for a stage and fills it. Returns the checksum of the bytes read.
     fn fill_stage(&self, space: &AddressSpace, stage: usize, source: &StageSource) -> io::Result<u64> {
         let zeros = self.obtain_page(space, stage)?;
-        let address = self.stages.address(stage);
         // SAFETY: the stage has a page, and belongs to this thread.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(address), CHUNK_BYTES)
-        };
+        let bytes = unsafe { &mut *self.stages.memory().bytes(stage) };
         let StageSource::Stored(runs) = source else {
             if !zeros {
                 bytes.fill(0);
@@ -112,7 +106,7 @@ impl Inner {
             read.inspect_err(|_| add(&self.counters.io_errors, 1))?;
         }
         add(&self.counters.readahead_pages, CHUNK_PAGES as u64);
-        Ok(checksum(bytes))
+        Ok(chunk_checksum(bytes))
     }
 
     /// Obtains a huge page for a stage: a new one while frames last, or the page of a chunk that is evicted. Returns
@@ -190,6 +184,10 @@ impl Inner {
                 (page.read_ahead, page.fault_waiting) = (false, false);
             }
             chunk.huge = huge;
+            if let Some(evicted_at) = chunk.evicted_at.filter(|_| huge && !fresh) {
+                let evictions = self.counters.evicted_pages.load(Relaxed) - evicted_at;
+                lock(&self.drop_behind).chunk_arrived(address, evictions, self.frames.limit());
+            }
             let mut policy = lock(&self.policy);
             if huge {
                 policy.insert(key(address));
@@ -229,11 +227,8 @@ impl Inner {
             return (CHUNK_PAGES, true);
         }
         // SAFETY: pages that were not moved are in the stage, which belongs to the caller.
-        let rest = unsafe {
-            let rest = std::ptr::with_exposed_provenance::<u8>(staged + moved);
-            std::slice::from_raw_parts(rest, CHUNK_BYTES - moved)
-        };
-        let copied = space.install(address + moved, rest, protect);
+        let bytes = unsafe { &*self.stages.memory().bytes(stage) };
+        let copied = space.install(address + moved, &bytes[moved..], protect);
         // The frames now count for the copies.
         self.stages.drop_page(stage);
         (moved / PAGE + copied, false)
@@ -286,8 +281,9 @@ impl Inner {
             EvictionOutcome::Stored(slots) => {
                 chunk.set_states(|n| PageState::Stored(slots[n]));
                 chunk.huge = false;
-                let evicted = self.counters.evicted_pages.load(Relaxed) / CHUNK_PAGES as u64;
-                if write_prediction::resets_huge_page(evicted) {
+                let evicted = self.counters.evicted_pages.load(Relaxed);
+                chunk.evicted_at = Some(evicted);
+                if write_prediction::resets_huge_page(evicted / CHUNK_PAGES as u64) {
                     chunk.iter_mut().for_each(|page| page.prediction.set_written(false));
                 }
             }
@@ -391,7 +387,10 @@ fn stored_slot(state: &PageState) -> Option<SwapSlot> {
     }
 }
 
-fn checksum(bytes: &[u8]) -> u64 {
+/// Checksum by which stores to a chunk are found: a store of up to 64 bits always changes it, other stores except with probability
+/// 2^-64.
+#[must_use]
+pub fn chunk_checksum(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }
 
@@ -401,7 +400,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 /// The whole chunk is present, and no thread stores to it.
 unsafe fn checksum_at(chunk: usize) -> u64 {
     // SAFETY: the caller's promise.
-    checksum(unsafe {
+    chunk_checksum(unsafe {
         std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(chunk), CHUNK_BYTES)
     })
 }

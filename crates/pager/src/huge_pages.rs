@@ -8,8 +8,8 @@ use std::time::Duration;
 use deepram_core::cache::Replacement;
 use deepram_core::paging::Window;
 use deepram_core::paging::huge_pages::{
-    self, PolicyKey, chunk_behind, first_store_dirties_all, free_for_huge, is_filled, is_fresh,
-    runs_of_slots, staged_ahead,
+    self, PolicyKey, STAGED_AHEAD, chunk_behind, first_store_dirties_all, free_for_huge, is_filled, is_fresh,
+    runs_of_slots,
 };
 use deepram_core::paging::stages::{IDLE_AFTER, STALE_AFTER, share_suffices};
 
@@ -17,6 +17,7 @@ use super::fatal::discard;
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageState, PageTable, SwapSlot};
 use super::{AddressSpace, Inner, PAGE, Spans};
 use deepram_linux::lock::lock;
+use deepram_linux::stage_memory::split_huge_page;
 
 /// The policy's key of a chunk.
 pub(super) fn key(chunk: usize) -> u64 {
@@ -72,7 +73,7 @@ impl Chunk {
 impl Inner {
     /// Stages the memory behind a long readahead window.
     pub(super) fn stage_behind(&self, space: &AddressSpace, window: Window) {
-        chunk_behind(window).into_iter().for_each(|chunk| self.stage_from(space, chunk));
+        chunk_behind(window, PAGE).into_iter().for_each(|chunk| self.stage_from(space, chunk));
     }
 
     /// Whether huge pages are in use. There are none where devices may store to memory (`direct_io`).
@@ -116,7 +117,7 @@ impl Inner {
     }
 
     fn stage_from(&self, space: &AddressSpace, chunk: usize) {
-        staged_ahead(chunk).for_each(|chunk| self.stage(space, chunk, STALE_AFTER));
+        (0..STAGED_AHEAD).for_each(|n| self.stage(space, chunk + n * CHUNK_BYTES, STALE_AFTER));
     }
 
     /// Stages a chunk if that is possible and a stage is free, or has been ready and unused for `age`.
@@ -272,10 +273,10 @@ impl Inner {
         }
     }
 
-    /// Turns huge pages into 4 KiB pages in a forked child, which has none of its parent's stages.
+    /// Turns huge pages into 4 KiB pages in a forked child, which has none of its parent's stages and counts.
     pub(super) fn forget_huge_pages(page_table: &PageTable, policy: &mut dyn Replacement<u64>) {
         for (address, mut chunk) in page_table.chunks(0, usize::MAX) {
-            (chunk.staged, chunk.waiting_fault) = (None, None);
+            (chunk.staged, chunk.waiting_fault, chunk.evicted_at) = (None, None, None);
             if std::mem::take(&mut chunk.huge) {
                 track_by_page(policy, address);
             }
@@ -288,10 +289,7 @@ impl Inner {
             return;
         }
         track_by_page(&mut **lock(&self.policy), address);
-        // Advice about a part makes the kernel split the huge page. Where the kernel does not, because a forked child
-        // maps it too, its memory becomes free when all of its pages have left.
-        // SAFETY: changes no contents.
-        unsafe { libc::syscall(libc::SYS_madvise, address, PAGE, libc::MADV_COLD) };
+        split_huge_page(address);
     }
 
     /// Returns a huge page to the policy when it was chosen as a victim but is not evicted now.

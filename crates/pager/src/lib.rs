@@ -25,7 +25,8 @@
 //! 5. A page's state changes under its chunk's lock. Moving a page takes the address-space lock shared; map, unmap and
 //!    fork take it exclusively, so no page is in transit then.
 //!
-//! Lock order: address space, evictor, chunk, victim buffer; chunk, policy; chunk, stages; address space, shared table.
+//! Lock order: address space, evictor, chunk, victim buffer; chunk, policy, drop-behind; chunk, stages; address space, shared
+//! table.
 //! The locks of the readahead streams and of the fault-around regions are taken last and one at a time.
 
 mod atomic_state;
@@ -73,13 +74,12 @@ use std::time::{Duration, Instant};
 
 use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes};
-use deepram_core::paging::{FaultAround, ReadaheadAdmission, Streams, WritePrediction};
+use deepram_core::paging::{DropBehind, FaultAround, ReadaheadAdmission, Streams, WritePrediction};
 
 use self::atomic_state::AtomicState;
 use self::budget::Frames;
 use self::eviction::EVICTORS;
 use self::fatal::{AbortOnPanic, discard, fatal};
-use self::fault_recorder::Recorder;
 use self::huge_page_staging::Stages;
 use self::huge_pages::HugePageAdvice;
 use self::page_table::{PageState, PageTable};
@@ -104,9 +104,10 @@ pub use deepram_core::paging::PagerPolicy;
 
 pub use budget_members::{Notice, SharedBudget};
 pub use budget_memory::{BUDGET_NAME, BudgetReading, BudgetView};
-pub use fault_recorder::{Fault, FaultKind, FaultLog};
+pub use fault_recorder::{Fault, FaultKind, FaultLog, Recorder};
 pub use fork::ForkGuard;
 pub use heuristics::{Heuristic, Heuristics};
+pub use huge_page_move::chunk_checksum;
 pub use shared_memory::{can_share, is_in_memory};
 pub use spans::Spans;
 pub use stats::{PagerStats, add};
@@ -211,6 +212,7 @@ struct AddressSpace {
 struct Inner {
     space: RwLock<AddressSpace>,
     policy: Mutex<Box<dyn Replacement<u64> + Send>>,
+    drop_behind: Mutex<DropBehind>,
     victim_buffer: Mutex<VictimBuffer>,
     stages: Stages,
     streams: Mutex<Streams>,
@@ -571,6 +573,7 @@ impl Inner {
             stages: Stages::new(&space.uffd, dram / PAGE, options.wants_huge_pages()),
             space: RwLock::new(space),
             policy: Mutex::new(policy),
+            drop_behind: Mutex::default(),
             victim_buffer: Mutex::new(victim_buffer),
             streams: Mutex::default(),
             fault_around: Mutex::default(),

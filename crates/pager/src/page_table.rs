@@ -64,11 +64,14 @@ pub(super) struct Chunk {
     pub(super) staged: Option<usize>,
     /// Set if a fault waits for the stage; `true` if one of the waiting accesses is a store.
     pub(super) waiting_fault: Option<bool>,
+    /// Number of pages that had been evicted when the chunk was last evicted as a huge page.
+    pub(super) evicted_at: Option<u64>,
 }
 
 impl Default for Chunk {
     fn default() -> Self {
-        Self { pages: vec![PageInfo::default(); CHUNK_PAGES], huge: false, staged: None, waiting_fault: None }
+        let pages = vec![PageInfo::default(); CHUNK_PAGES];
+        Self { pages, huge: false, staged: None, waiting_fault: None, evicted_at: None }
     }
 }
 

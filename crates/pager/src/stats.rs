@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::service::{DEPTHS, Histograms, LATENCIES, latency_buckets};
+use deepram_linux::sealed_memory::{fingerprint, label};
+
+use super::service::{HistogramReading, Histograms};
 use super::{AddressSpace, Inner, PAGE};
 
 /// Adds `n` to a counter.
@@ -20,7 +22,7 @@ pub(super) const GAUGES: [(&str, &str); 5] = [
     ("swap_file_bytes", "Swap files, bytes"),
 ];
 /// Running totals in a row: the counters, then the sum and the bucket counts of each histogram.
-pub(super) const TOTALS: usize = COUNTERS + 1 + LATENCIES + 1 + DEPTHS;
+pub(super) const TOTALS: usize = COUNTERS + HistogramReading::TOTALS;
 /// Numbers in a row: the totals, then the gauges.
 pub(super) const ROW_LEN: usize = TOTALS + GAUGES.len();
 /// The numbers that a pager publishes.
@@ -38,7 +40,7 @@ macro_rules! counters {
         const COUNTERS: usize = [$(stringify!($name)),+].len();
 
         /// Identifies the layout of a row. Processes whose fingerprints differ cannot read the rows of each other.
-        pub(super) const FINGERPRINT: u64 = fingerprint(concat!($(stringify!($name), " "),+));
+        pub(super) const FINGERPRINT: u64 = fingerprint(concat!($(stringify!($name), " "),+), ROW_LEN);
 
         /// A reading of a pager's counters, or of several pagers' together.
         #[derive(Debug, Clone, Default, PartialEq)]
@@ -78,13 +80,10 @@ macro_rules! counters {
             /// The reading that a row encodes; the row may be the sum of several rows.
             pub(super) fn from_row(row: &Row) -> Self {
                 let [$($name),+] = *row.first_chunk().expect("a row begins with the counters");
-                let (fault_ns, latencies) = (row[COUNTERS], &row[COUNTERS + 1..][..LATENCIES]);
-                let at = COUNTERS + 1 + LATENCIES;
-                let (queue_depth_sum, depths) = (row[at], &row[at + 1..][..DEPTHS]);
+                let HistogramReading { fault_latency, fault_time, queue_depth, queue_depth_sum } =
+                    HistogramReading::of(&row[COUNTERS..TOTALS]);
                 let [paged_bytes, dram_bytes, unpaged_bytes, budget_bytes, swap_file_bytes] =
                     *row.last_chunk().expect("a row ends with the gauges");
-                let counted = |(n, count): (usize, &u64)| (*count > 0).then_some((n, *count));
-                let depths = depths.iter().enumerate().filter_map(counted);
                 Self {
                     $($name,)+
                     paged_bytes,
@@ -92,9 +91,9 @@ macro_rules! counters {
                     unpaged_bytes,
                     budget_bytes,
                     swap_file_bytes,
-                    fault_latency: latency_buckets(latencies),
-                    fault_time: Duration::from_nanos(fault_ns),
-                    queue_depth: depths.map(|(n, count)| (n as u64 + 1, count)).collect(),
+                    fault_latency,
+                    fault_time,
+                    queue_depth,
                     queue_depth_sum,
                 }
             }
@@ -161,22 +160,6 @@ counters! {
     bytes_written,
     /// Failed swap file transfers.
     io_errors,
-}
-
-/// The label that a counter's documentation gives: the text without its leading space and final full stop.
-fn label(doc: &'static str) -> &'static str {
-    doc.trim().trim_end_matches('.')
-}
-
-/// FNV-1a hash of the counters' names and of the histograms' and gauges' numbers in a row.
-const fn fingerprint(names: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325 ^ (LATENCIES << 32 | DEPTHS << 16 | GAUGES.len()) as u64;
-    let mut at = 0;
-    while at < names.len() {
-        hash = (hash ^ names.as_bytes()[at] as u64).wrapping_mul(0x0100_0000_01b3);
-        at += 1;
-    }
-    hash
 }
 
 impl PagerStats {

@@ -235,7 +235,7 @@ impl Memory for Pooled {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.pool.stats().entries()
+        self.pool.stats().entries().into_iter().map(|(name, value, _)| (name, value)).collect()
     }
 }
 

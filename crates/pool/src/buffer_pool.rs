@@ -27,6 +27,12 @@ impl ReadBuffer {
     }
 }
 
+impl AsMut<[u8]> for ReadBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
 /// All buffers of the pool, of which at most `capacity` are backed by memory.
 pub(crate) struct BufferPool {
     memory: Arc<Region>,

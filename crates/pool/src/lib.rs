@@ -38,6 +38,7 @@ mod memory_controller;
 mod options;
 mod pool;
 mod process;
+mod published;
 mod region;
 mod stats;
 mod store;
@@ -55,6 +56,7 @@ pub mod memory {
 
 pub use deepram_core::migration::{EpochReset, PromotionTrigger, ThresholdOptions};
 pub use deepram_core::{Addr, AddrError, Bytes, Epoch, Redundancy, Retention, SegmentSize};
+pub use deepram_metrics::ListenAddress;
 pub use endurance::Endurance;
 pub use error::{PoolError, Result};
 pub use format::{FormatError, VERSION as FORMAT_VERSION};
@@ -63,6 +65,7 @@ pub use pool::{
     History, Info, Inspection, Lifetime, MemoryFile, Permissions, Persist, Pool, Root, TokenView,
 };
 pub use process::ForkedChild;
+pub use published::{POOL_MEMORY_NAME, POOL_STATISTICS, PoolView};
 pub use region::WatchError;
 pub use stats::Stats;
 pub use store::{DamagedSegment, Report, ScrubReport};

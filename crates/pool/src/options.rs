@@ -1,5 +1,7 @@
 //! Options for creating and opening a pool.
 
+use std::path::PathBuf;
+
 use deepram_core::migration::ThresholdOptions;
 use deepram_core::{Bytes, Epoch, Redundancy, Retention, SegmentSize};
 
@@ -8,7 +10,8 @@ use crate::format::header::WearLimits;
 use crate::memory_controller::{MemoryOptions, Selective};
 use crate::pool::MemoryFile;
 use crate::store::Sizing;
-use deepram_pager::PagerPolicy;
+use deepram_metrics::ListenAddress;
+use deepram_pager::{Heuristic, PagerPolicy};
 
 /// The layout of a new pool.
 #[derive(Debug, Clone)]
@@ -109,10 +112,9 @@ pub struct OpenOptions {
     pub loads: LoadOptions,
     /// The threads that handle page faults on the mapped memory.
     pub faults: FaultOptions,
-    /// Replacement policy of the DRAM cache; `None`: CLOCK with one reference bit (`deepram_core::cache::Clock`). The
-    /// pool does not see accesses to a resident segment through a pointer: a policy learns of the first store to a
-    /// clean segment and of accesses by call.
-    pub policy: Option<PagerPolicy>,
+    /// Replacement policy of the DRAM cache. The pool does not see accesses to a resident segment through a pointer: a
+    /// policy learns of the first store to a clean segment and of accesses by call.
+    pub policy: PagerPolicy,
     /// Opens the pool at this token and discards everything that the log holds after it. Use this to continue with a
     /// damaged log ([`PoolError::LogDamaged`], [`PoolError::LineLogDamaged`]). The log must hold a commit of the
     /// token, or the token must be that of the last checkpoint. Persisted lines are kept as far as they can be read.
@@ -124,6 +126,13 @@ pub struct OpenOptions {
     /// How memory controllers make memory durable. The default is the best instruction of the processor, and selective
     /// flushing ([`Selective::Auto`]).
     pub memory: MemoryOptions,
+    /// Address at which the pool serves its statistics over HTTP while it is open, in the format of Prometheus and as JSON.
+    /// `None`: it does not. `deepram top` shows every open pool of its user in any case.
+    pub listen: Option<ListenAddress>,
+    /// Existing folder for a record of the pool's faults, of which `deepram trace merge` makes a trace: page faults on the mapped
+    /// memory, and the accesses by call to absent segments and the first writes to clean ones. Nothing is read or stored as a
+    /// huge page then. `None`: nothing is recorded.
+    pub record_faults_to: Option<PathBuf>,
 }
 
 /// The threads that handle page faults on the mapped memory.
@@ -136,6 +145,15 @@ pub struct FaultOptions {
     pub io_uring: bool,
     /// Whether the pool reads segments ahead when page faults follow each other at equal distances.
     pub readahead: bool,
+    /// Whether a segment that misses is read with its neighbours where these have been used, if `readahead` is on
+    /// (`docs/adr/0047`).
+    pub fault_around: bool,
+    /// Whether handlers poll for completed reads for a while before they sleep.
+    pub polling: bool,
+    /// Whether memory that is read in order arrives and leaves as huge pages, if `readahead` is on. Needs Linux 6.18, a
+    /// budget of 64 MiB, a base that is a multiple of 2 MiB, and a system that does not forbid huge pages
+    /// (`docs/adr/0045`).
+    pub huge_pages: bool,
     /// Whether a thread that faults alone runs on the processor of the handler that serves its faults, as long as it
     /// faults alone. Its page faults then take two thirds of the time (`docs/adr/0022`). A thread or process that it
     /// starts in that time inherits the processor affinity for good, so a program starts them inside
@@ -145,7 +163,43 @@ pub struct FaultOptions {
 
 impl Default for FaultOptions {
     fn default() -> Self {
-        Self { handlers: 0, io_uring: true, readahead: true, pin_lone_thread: false }
+        Self {
+            handlers: 0,
+            io_uring: true,
+            readahead: true,
+            fault_around: true,
+            polling: true,
+            huge_pages: true,
+            pin_lone_thread: false,
+        }
+    }
+}
+
+impl FaultOptions {
+    /// The heuristics of `deepram bench ablate` that a pool has.
+    pub const HEURISTICS: [Heuristic; 5] = [
+        Heuristic::Leader,
+        Heuristic::Polling,
+        Heuristic::Readahead,
+        Heuristic::FaultAround,
+        Heuristic::HugePages,
+    ];
+
+    /// These options with one of [`FaultOptions::HEURISTICS`] turned off; `None`: a pool does not have it.
+    #[must_use]
+    pub fn without(mut self, off: Heuristic) -> Option<Self> {
+        let option = match off {
+            Heuristic::Leader => &mut self.pin_lone_thread,
+            Heuristic::Polling => &mut self.polling,
+            Heuristic::Readahead => &mut self.readahead,
+            Heuristic::FaultAround => &mut self.fault_around,
+            Heuristic::HugePages => &mut self.huge_pages,
+            Heuristic::ReadaheadAdmission | Heuristic::SecondChance | Heuristic::WritePrediction => {
+                return None;
+            }
+        };
+        *option = false;
+        Some(self)
     }
 }
 
@@ -161,10 +215,12 @@ impl OpenOptions {
             base: None,
             loads,
             faults,
-            policy: None,
+            policy: PagerPolicy::default(),
             at_token: None,
             writes_per_day: None,
             memory,
+            listen: None,
+            record_faults_to: None,
         }
     }
 
@@ -210,10 +266,17 @@ impl OpenOptions {
         self
     }
 
+    /// These options with [`OpenOptions::listen`] set.
+    #[must_use]
+    pub fn listen(mut self, address: ListenAddress) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
     /// These options with another replacement policy.
     #[must_use]
     pub fn policy(mut self, policy: PagerPolicy) -> Self {
-        self.policy = Some(policy);
+        self.policy = policy;
         self
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{io, ptr};
 
+use deepram_linux::stage_memory::{self, move_chunk};
 use deepram_linux::uffd::{self, Fault, Refusal, Uffd, WatchMode};
 
 /// The unit of copies that must not tear.
@@ -193,6 +194,36 @@ impl Region {
         let ranges: Vec<_> = ranges.iter().map(|&(offset, len)| (self.address(offset), len)).collect();
         // SAFETY: the ranges lie in the region, and the cache has written back the data that it must keep.
         unsafe { uffd::discard(&ranges) }
+    }
+
+    /// Moves a chunk of 2 MiB, whose segments are absent, from a stage into memory. Returns the number of bytes moved, from
+    /// the first one on. They can be stored to, and no thread is woken.
+    pub(crate) fn move_in(&self, offset: usize, stage: usize) -> usize {
+        let Some(watch) = &self.watch else { return 0 };
+        // SAFETY: no page is present at the offset.
+        unsafe { move_chunk(watch, self.address(offset), stage) }.0
+    }
+
+    /// Moves a chunk out of memory into a stage without a page. Returns the number of bytes moved.
+    pub(crate) fn move_out(&self, offset: usize, stage: usize) -> usize {
+        let Some(watch) = &self.watch else { return 0 };
+        // SAFETY: no page is present in the stage.
+        unsafe { move_chunk(watch, stage, self.address(offset)) }.0
+    }
+
+    /// Has the kernel divide the huge page at the offset into pages that can be discarded one by one.
+    pub(crate) fn split_huge_page(&self, offset: usize) {
+        stage_memory::split_huge_page(self.address(offset));
+    }
+
+    /// The bytes of resident, readable pages.
+    ///
+    /// # Safety
+    /// The pages stay resident, and no thread stores to them, as long as the bytes are used.
+    pub(crate) unsafe fn stable_bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset + len <= self.len, "a part of the region");
+        // SAFETY: the range lies in the region; the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.base.add(offset), len) }
     }
 
     /// Sets the protection of the range (`mprotect`).

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use deepram_linux::sealed_memory::{fingerprint, label};
 pub(crate) use deepram_pager::add;
 use deepram_pager::service::Histograms;
 
@@ -27,6 +28,8 @@ macro_rules! counters {
             pub buffered_segments: u64,
             /// Loads by call after which a segment is promoted, now; 0: segments are not promoted.
             pub promotion_threshold: u64,
+            /// Frames in use, now: of segments, of a sync's copies, of the device buffer and of staged chunks.
+            pub frames: u64,
             /// DRAM in use, bytes: frames, tables and buffers.
             pub dram_bytes: u64,
             /// DRAM budget, bytes.
@@ -39,22 +42,60 @@ macro_rules! counters {
             }
         }
 
+        /// Numbers in [`Stats`].
+        pub(crate) const VALUES: usize = [$(stringify!($name)),+].len() + GAUGES.len();
+        /// Identifies the order of the numbers.
+        pub(crate) const FINGERPRINT: u64 = fingerprint(concat!($(stringify!($name), " "),+), VALUES);
+
         impl Stats {
-            /// Returns every counter with its name, in a fixed order.
+            /// Returns every counter and gauge in a fixed order: name, value and label.
             #[must_use]
-            pub fn entries(&self) -> Vec<(&'static str, u64)> {
-                vec![
-                    $((stringify!($name), self.$name),)+
-                    ("resident_segments", self.resident_segments),
-                    ("dirty_segments", self.dirty_segments),
-                    ("buffered_segments", self.buffered_segments),
-                    ("promotion_threshold", self.promotion_threshold),
-                    ("dram_bytes", self.dram_bytes),
-                    ("budget_bytes", self.budget_bytes),
-                ]
+            pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
+                let mut all = vec![$((stringify!($name), self.$name, label(concat!($($doc),+))),)+];
+                let gauges = GAUGES.iter().zip(self.gauges());
+                all.extend(gauges.map(|(name, (value, label))| (*name, value, label)));
+                all
+            }
+
+            /// The values of the entries.
+            pub(crate) fn values(&self) -> [u64; VALUES] {
+                let mut all = [$(self.$name),+].into_iter().chain(self.gauges().map(|(value, _)| value));
+                std::array::from_fn(|_| all.next().unwrap_or_default())
             }
         }
     };
+}
+
+/// Names of the gauges, in the order of [`Stats::entries`].
+pub(crate) const GAUGES: [&str; 7] = [
+    "resident_segments",
+    "dirty_segments",
+    "buffered_segments",
+    "promotion_threshold",
+    "frames",
+    "dram_bytes",
+    "budget_bytes",
+];
+
+impl Stats {
+    /// Values and labels of the gauges.
+    fn gauges(&self) -> [(u64, &'static str); GAUGES.len()] {
+        [
+            (self.resident_segments, "Segments resident in the DRAM cache, now"),
+            (self.dirty_segments, "Resident segments with stores that are not yet on flash, now"),
+            (self.buffered_segments, "Segments in the device buffer, now"),
+            (
+                self.promotion_threshold,
+                "Loads by call after which a segment is promoted, now; 0: segments are not promoted",
+            ),
+            (
+                self.frames,
+                "Frames in use, now: of segments, of a sync's copies, of the device buffer and of staged chunks",
+            ),
+            (self.dram_bytes, "DRAM in use, bytes: frames, tables and buffers"),
+            (self.budget_bytes, "DRAM budget, bytes"),
+        ]
+    }
 }
 
 counters! {
@@ -78,6 +119,8 @@ counters! {
     readahead_segments,
     /// Readahead windows.
     readahead_windows,
+    /// Chunks of 2 MiB that a stream brought into the DRAM cache as huge pages.
+    huge_pages,
     /// Segments evicted from the DRAM cache.
     evictions,
     /// Segments written back in the background, before a sync.

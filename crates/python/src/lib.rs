@@ -8,6 +8,7 @@
 //! | `pool` | pools and views: allocation, sync, rollback, differences, batches, hints |
 //! | `guard` | accesses to memory that is gone become exceptions |
 //! | `failure` | pools that an access has ended, because it could not be served |
+//! | `digest` | digests of segments, by which a checkpoint finds what has changed |
 //! | `error` | errors of the pool as exceptions of `deepram.errors` |
 //! | `records` | records from arrays, files and workloads |
 //! | `simulation` | runs of simulated systems |
@@ -17,6 +18,7 @@
 //! Every call that may wait for a device or another thread releases the interpreter's lock.
 
 mod characterization;
+mod digest;
 mod error;
 mod failure;
 mod guard;
@@ -32,6 +34,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::characterization::{characterize, trace_formats};
+    #[pymodule_export]
+    use crate::digest::segment_digests;
     #[pymodule_export]
     use crate::error::parse_size;
     #[pymodule_export]

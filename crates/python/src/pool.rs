@@ -116,9 +116,19 @@ pub(crate) fn create_pool(
 impl NativePool {
     /// Opens a pool on the files of all of its controllers, with this DRAM budget in bytes.
     #[new]
-    fn open(py: Python<'_>, paths: Vec<PathBuf>, dram: u64, mapping: &str) -> PyResult<Self> {
+    #[pyo3(signature = (paths, dram, mapping, listen=None))]
+    fn open(
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        dram: u64,
+        mapping: &str,
+        listen: Option<&str>,
+    ) -> PyResult<Self> {
         let mapping = mapping_of(py, mapping)?;
         let mut options = OpenOptions::new(dram).mapping(mapping);
+        let address = listen.map(str::parse).transpose();
+        options.listen = address
+            .map_err(|problem: String| error::named(py, "OptionError", format!("listen: {problem}")))?;
         let pool = py.detach(|| {
             let mut opened = Pool::open(&paths, &options);
             // An array of an earlier opening may keep the pool's own address range reserved. No array stores pointers, so
@@ -349,7 +359,7 @@ impl NativePool {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = py.detach(|| self.pool.stats());
         let counters = PyDict::new(py);
-        for (name, value) in stats.entries() {
+        for (name, value, _) in stats.entries() {
             counters.set_item(name, value)?;
         }
         Ok(counters)
@@ -446,7 +456,7 @@ fn pointer_to<T>(address: usize) -> *mut T {
 ///
 /// # Safety
 /// The address is that of `len` aligned values that live and do not change as long as the slice is used.
-unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
+pub(crate) unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(pointer_to::<T>(address), len) }
 }

@@ -78,6 +78,7 @@ pub mod simulation;
 mod slab;
 pub mod ssd;
 pub mod ssd_buffer;
+mod staging;
 pub mod swap_model;
 pub mod sweep;
 mod systems;

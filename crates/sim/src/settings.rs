@@ -25,13 +25,13 @@ pub struct Setting {
     pub help: &'static str,
 }
 
-/// The schema of one option of a model: its key, dimension, help, and field. The field holds picoseconds
-/// for [`Dimension::Time`] and bytes for [`Dimension::Size`].
+/// The schema of one option of a model: its key, dimension, help, and how to set it. Values are picoseconds for
+/// [`Dimension::Time`], bytes for [`Dimension::Size`], and 0 or 1 for [`Dimension::Flag`].
 pub(crate) struct OptionKey<O> {
     pub(crate) key: &'static str,
     pub(crate) dimension: Dimension,
     pub(crate) help: &'static str,
-    pub(crate) field: fn(&mut O) -> &mut u64,
+    pub(crate) set: fn(&mut O, u64),
 }
 
 impl<O> OptionKey<O> {
@@ -41,9 +41,10 @@ impl<O> OptionKey<O> {
             Dimension::Time => {
                 value.parse::<Picos>().map(|time| time.0).map_err(|error| error.to_string())?
             }
+            Dimension::Flag => value.parse::<bool>().map(u64::from).map_err(|error| error.to_string())?,
             _ => value.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string())?,
         };
-        *(self.field)(options) = number;
+        (self.set)(options, number);
         Ok(())
     }
 }
@@ -102,6 +103,11 @@ impl Target {
 
     /// The keys of the target, without prefix.
     fn settings(self, system: System) -> Vec<Setting> {
+        let values = |dimension: Dimension| match dimension {
+            Dimension::Name(words) => words.join(", "),
+            Dimension::Flag => "true or false".into(),
+            other => other.expected().into(),
+        };
         let kind = match self {
             Target::Preset => system.preset_kind(),
             Target::Memory => PresetKind::Dram,
@@ -110,16 +116,11 @@ impl Target {
             Target::Pool => {
                 let setting = |option: &OptionKey<PoolModelOptions>| Setting {
                     key: option.key.into(),
-                    values: option.dimension.expected().into(),
+                    values: values(option.dimension),
                     help: option.help,
                 };
                 return POOL_KEYS.iter().map(setting).collect();
             }
-        };
-        let values = |dimension: Dimension| match dimension {
-            Dimension::Name(words) => words.join(", "),
-            Dimension::Flag => "true or false".into(),
-            other => other.expected().into(),
         };
         kind.keys()
             .into_iter()
@@ -220,23 +221,23 @@ mod tests {
     #[test]
     fn each_key_of_the_pool_sets_the_field_that_it_names() {
         let mut options = PoolModelOptions::default();
-        for (text, value) in [
-            ("data=1GiB", 1 << 30),
-            ("budget=2GiB", 2 << 30),
-            ("segment=8KiB", 8192),
-            ("hit=5ns", 5_000),
-            ("fault=33us", 33_000_000),
-            ("first_store = 21us", 21_000_000),
-            ("write_back=6us", 6_000_000),
-            ("install=1us", 1_000_000),
-            ("fresh=2us", 2_000_000),
-            ("second_chance=3us", 3_000_000),
-            ("evict=4us", 4_000_000),
+        for text in [
+            "data=1GiB",
+            "budget=2GiB",
+            "segment=8KiB",
+            "hit=5ns",
+            "fault=33us",
+            "first_store = 21us",
+            "write_back=6us",
+            "install=1us",
+            "fresh=2us",
+            "second_chance=3us",
+            "evict=4us",
+            "stage=6ns",
+            "fault_around=false",
+            "huge_pages=false",
         ] {
             set_pool_option(&mut options, text).unwrap();
-            let key = text.split('=').next().unwrap().trim();
-            let option = POOL_KEYS.iter().find(|option| option.key == key).unwrap();
-            assert_eq!(*(option.field)(&mut options), value, "{text}");
         }
         let expected = PoolModelOptions {
             data: Bytes(1 << 30),
@@ -250,6 +251,9 @@ mod tests {
             fresh: Picos(2_000_000),
             second_chance: Picos(3_000_000),
             evict: Picos(4_000_000),
+            stage: Picos(6_000),
+            fault_around: false,
+            huge_pages: false,
             ..PoolModelOptions::default()
         };
         assert_eq!(options, expected);

@@ -319,14 +319,18 @@ pub(crate) fn pool<F: FrontEnd>(
         let FrontEndRun { mut result, .. } = front.run_on(&mut swap_model, no_faults)?;
         let did = swap_model.swap_counts();
         let missing = did.faults_fresh + did.faults_major + did.victim_buffer_hits;
-        result.hit_ratios.push(HitRatio::new("memory", did.accesses - missing, did.accesses));
+        result.hit_ratios.push(HitRatio::new("memory", did.accesses.saturating_sub(missing), did.accesses));
         counters(&mut result, &did)?;
         return Ok(result);
     }
     let mut pool_model = PoolModel::new(file, options)?;
     let FrontEndRun { mut result, .. } = front.run_on(&mut pool_model, no_faults)?;
     let did = pool_model.pool_counts();
-    result.hit_ratios.push(HitRatio::new("dram cache", did.accesses - did.missing, did.accesses));
+    result.hit_ratios.push(HitRatio::new(
+        "dram cache",
+        did.accesses.saturating_sub(did.missing),
+        did.accesses,
+    ));
     counters(&mut result, &did)?;
     Ok(result)
 }

@@ -1,27 +1,31 @@
-//! `deepram bench ablate`: what each heuristic of the pager gives. Programs run under `deepram run` with all heuristics and with
-//! one of them turned off, by turns; the ratio of the two times is taken within each pair.
+//! `deepram bench ablate`: what each heuristic gives, of the pager of `deepram run` or of a pool. Programs run with all heuristics
+//! and with one of them turned off, by turns; the ratio of the two times is taken within each pair.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use deepram_core::Bytes;
 use deepram_pager::Heuristic;
+use deepram_pool::FaultOptions;
 use serde::Serialize;
 
-use super::memory::{self, Workload};
+use super::memory::{self, Peer, Workload};
 use super::{OutputArgs, Report, Scratch};
 use crate::output::{Table, progress};
 
 /// Options of `deepram bench ablate`.
 #[derive(Debug, Args)]
 pub(crate) struct AblateArgs {
-    /// Heuristics to turn off, one at a time [default: all]
+    /// Store behind the memory: heuristics of the pager under `deepram run`, or of a mapped pool
+    #[arg(long, default_value = "swap", value_name = "STORE")]
+    backing: Backing,
+    /// Heuristics to turn off, one at a time [default: all that the backing has]
     #[arg(long, value_delimiter = ',', value_name = "HEURISTIC")]
     only: Vec<Heuristic>,
-    /// Programs to run [default: all]
+    /// Programs to run [default: all that the backing runs]
     #[arg(long, value_delimiter = ',', value_name = "PROGRAM")]
     programs: Vec<Program>,
     /// Folder for the swap files and the inputs, on the device to be measured
@@ -32,6 +36,25 @@ pub(crate) struct AblateArgs {
     rounds: u16,
     #[command(flatten)]
     pub(super) output: OutputArgs,
+}
+
+/// What holds the pages that are not in DRAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Backing {
+    /// The swap file of `deepram run`
+    Swap,
+    /// A pool, whose programs are the loops over an array
+    Pool,
+}
+
+impl Backing {
+    fn heuristics(self) -> &'static [Heuristic] {
+        match self {
+            Self::Swap => &Heuristic::ALL,
+            Self::Pool => &FaultOptions::HEURISTICS,
+        }
+    }
 }
 
 /// What runs: loops over an array four times as large as its DRAM, and programs that others wrote.
@@ -45,6 +68,8 @@ enum Program {
     Updates,
     /// Zipf-distributed reads by one thread
     Zipf,
+    /// Reads of rows of 16 KiB in random order
+    Rows,
     /// Sequential reads
     Scan,
     /// GNU sort of random lines
@@ -90,8 +115,8 @@ impl Program {
 
     fn dram(self) -> Bytes {
         match self {
-            Self::Reads | Self::Reads4 | Self::Updates | Self::Zipf | Self::Scan => ARRAY_DRAM,
             Self::Sort | Self::Sqlite | Self::Python => PROGRAM_DRAM,
+            _ => ARRAY_DRAM,
         }
     }
 
@@ -101,17 +126,47 @@ impl Program {
             Self::Reads4 => Some((Workload::Reads, 4)),
             Self::Updates => Some((Workload::Updates, 1)),
             Self::Zipf => Some((Workload::Zipf, 1)),
+            Self::Rows => Some((Workload::Rows, 1)),
             Self::Scan => Some((Workload::Scan, 1)),
             Self::Sort | Self::Sqlite | Self::Python => None,
         }
     }
 
-    /// Runs once under `deepram run`, without one heuristic if one is given. Returns the seconds of an access, or of the program.
-    fn run(self, deepram: &Path, dir: &Path, off: Option<Heuristic>) -> anyhow::Result<f64> {
+    /// Runs once, without one heuristic if one is given. Returns the seconds of an access, or of the program.
+    fn run(
+        self,
+        backing: Backing,
+        deepram: &Path,
+        dir: &Path,
+        off: Option<Heuristic>,
+    ) -> anyhow::Result<f64> {
+        match (backing, self.workload()) {
+            (Backing::Pool, Some(workload)) => {
+                let memory = (ARRAY.0, ARRAY_DRAM.0);
+                let off = off.map(|off| off.name().to_owned());
+                let words = memory::worker_words(Peer::Pool, memory, workload, SECONDS, dir, off)?;
+                let output = Command::new(deepram).args(words).stdin(Stdio::null()).output()?;
+                std::fs::remove_file(dir.join("data"))?;
+                self.check(&output)?;
+                memory::seconds_per_access(&String::from_utf8_lossy(&output.stdout))
+            }
+            _ => self.run_paged(deepram, dir, off),
+        }
+    }
+
+    fn check(self, output: &Output) -> anyhow::Result<()> {
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {}: {}", self.name(), output.status, said.trim());
+        Ok(())
+    }
+
+    fn run_paged(self, deepram: &Path, dir: &Path, off: Option<Heuristic>) -> anyhow::Result<f64> {
         let lines = dir.join("lines").display().to_string();
         let words: Vec<String> = match self.workload() {
             Some((workload, threads)) => {
-                let worker = memory::plain_worker(workload, ARRAY.0, threads, SECONDS)?;
+                let memory = (ARRAY.0, ARRAY.0);
+                let worker =
+                    memory::worker_words(Peer::Plain, memory, (workload, threads), SECONDS, dir, None)?;
                 std::iter::once(deepram.display().to_string()).chain(worker).collect()
             }
             None => match self {
@@ -128,8 +183,7 @@ impl Program {
         let begin = Instant::now();
         let output = command.arg("--").args(words).stdin(Stdio::null()).output()?;
         let elapsed = begin.elapsed().as_secs_f64();
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}: {}: {}", self.name(), output.status, said.trim());
+        self.check(&output)?;
         match self.workload() {
             Some(_) => memory::seconds_per_access(&String::from_utf8_lossy(&output.stdout)),
             None => Ok(elapsed),
@@ -139,6 +193,7 @@ impl Program {
 
 #[derive(Serialize)]
 struct AblateReport {
+    backing: Backing,
     array_bytes: u64,
     array_dram_bytes: u64,
     program_dram_bytes: u64,
@@ -166,9 +221,23 @@ pub(super) fn run(args: &AblateArgs) -> anyhow::Result<Report> {
     let deepram = std::env::current_exe().context("finding this command")?;
     let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
     let dir = std::fs::canonicalize(&scratch.0)?;
-    let chosen = |program: &Program| args.programs.is_empty() || args.programs.contains(program);
+    let backing = args.backing;
+    let chosen = |program: &Program| {
+        let runs = backing == Backing::Swap || program.workload().is_some();
+        if args.programs.is_empty() { runs } else { args.programs.contains(program) }
+    };
     let programs: Vec<Program> = Program::value_variants().iter().copied().filter(chosen).collect();
-    let heuristics: &[Heuristic] = if args.only.is_empty() { &Heuristic::ALL } else { &args.only };
+    let heuristics = if args.only.is_empty() { backing.heuristics() } else { &args.only };
+    if let Some(off) = heuristics.iter().find(|off| !backing.heuristics().contains(off)) {
+        return Err(crate::Usage(format!("--only {off}: a pool does not have this heuristic")).into());
+    }
+    if let Some(program) =
+        programs.iter().find(|program| backing == Backing::Pool && program.workload().is_none())
+    {
+        let text =
+            format!("--programs {}: with --backing pool only the loops over an array run", program.name());
+        return Err(crate::Usage(text).into());
+    }
     if programs.contains(&Program::Sort) {
         std::fs::write(dir.join("lines"), lines())?;
     }
@@ -182,7 +251,7 @@ pub(super) fn run(args: &AblateArgs) -> anyhow::Result<Report> {
             bar.set_message(format!("{}, {} of {}", program.name(), round + 1, args.rounds));
             let once = |off| {
                 bar.inc(1);
-                program.run(&deepram, &dir, off)
+                program.run(backing, &deepram, &dir, off)
             };
             let base = once(None)?;
             base_s.push(base);
@@ -199,6 +268,7 @@ pub(super) fn run(args: &AblateArgs) -> anyhow::Result<Report> {
     }
     bar.finish_and_clear();
     let report = AblateReport {
+        backing,
         array_bytes: ARRAY.0,
         array_dram_bytes: ARRAY_DRAM.0,
         program_dram_bytes: PROGRAM_DRAM.0,
@@ -252,8 +322,13 @@ mod tests {
     fn the_table_has_the_median_and_the_spread() {
         let without = Without { heuristic: "leader", ratios: vec![0.9, 1.5, 1.25], median: 1.25 };
         let row = Row { program: "reads".into(), base_s: vec![1.0; 3], without: vec![without] };
-        let report =
-            AblateReport { array_bytes: 4, array_dram_bytes: 1, program_dram_bytes: 1, rows: vec![row] };
+        let report = AblateReport {
+            backing: Backing::Swap,
+            array_bytes: 4,
+            array_dram_bytes: 1,
+            program_dram_bytes: 1,
+            rows: vec![row],
+        };
         let text = text(&report, &[Heuristic::Leader]);
         assert!(text.contains("reads") && text.contains("1.25 (0.90-1.50)"), "{text}");
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use deepram_core::units::Picos;
+use deepram_linux::clock::{monotonic_ns, thread_cpu_ns};
 use deepram_linux::slow_memory::Machine;
 use serde::Serialize;
 
@@ -93,16 +94,14 @@ pub(super) fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
 /// A clock.
 type Clock = fn() -> Duration;
 
-/// Processor time of this thread, stalls included: other programs on the machine do not count.
+/// Processor time of this thread, stalls included.
 fn processor() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
+    Duration::from_nanos(thread_cpu_ns())
 }
 
-/// The time of day; a cap of the bandwidth holds for all processors.
+/// Elapsed time; a cap of the bandwidth holds for all processors.
 fn monotonic() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
+    Duration::from_nanos(monotonic_ns())
 }
 
 /// Calls `batch` until the time is over. Returns units of work a nanosecond after the warm-up.

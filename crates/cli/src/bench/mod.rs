@@ -61,6 +61,8 @@ pub(crate) enum BenchCommand {
     Gups(memory::GupsArgs),
     /// Zipf-distributed reads of memory larger than DRAM
     Zipf(memory::MemoryArgs),
+    /// Reads of rows of 16 KiB in random order, of memory larger than DRAM
+    Rows(memory::MemoryArgs),
     /// Sequential reads of memory larger than DRAM
     Scan(memory::MemoryArgs),
     /// Reads of 1,024 random elements at a time
@@ -157,6 +159,7 @@ pub(crate) fn run(command: BenchCommand) -> anyhow::Result<()> {
         }
         BenchCommand::Gups(args) => measure("gups", Some(args.dir()), args.output(), || memory::gups(&args)),
         BenchCommand::Zipf(args) => measure("zipf", Some(&args.dir), &args.output, || memory::zipf(&args)),
+        BenchCommand::Rows(args) => measure("rows", Some(&args.dir), &args.output, || memory::rows(&args)),
         BenchCommand::Scan(args) => measure("scan", Some(&args.dir), &args.output, || memory::scan(&args)),
         BenchCommand::Gather(args) => {
             measure("gather", Some(&args.dir), &args.output, || memory::gather(&args))

@@ -1,7 +1,7 @@
 //! `deepram pool mount` and `deepram pool umount`: the files of a pool as a file system.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,14 +13,15 @@ use anyhow::{Context, bail};
 use clap::Args;
 use deepram_core::Bytes;
 use deepram_files::{Files, MountOptions};
-use deepram_pool::{Epoch, Mapping, OpenOptions, Pool};
+use deepram_pool::{Epoch, ListenAddress, Mapping, OpenOptions, Pool};
 use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::names;
 use crate::Usage;
-use crate::output::emit_text;
+use crate::output::{count, emit_text};
+use crate::trace::record::Recording;
 
 /// Fewest threads that serve the kernel: while one of them syncs, others read.
 const LEAST_THREADS: usize = 4;
@@ -57,6 +58,14 @@ pub(crate) struct MountArgs {
     /// Bypass the kernel's page cache, so that the pool's DRAM is all that files use; mapped memory is in it nevertheless
     #[arg(long)]
     direct: bool,
+    /// Serve the pool's statistics over HTTP meanwhile: /metrics (Prometheus), /stats.json and /stats. ADDRESS is unix:PATH, or
+    /// HOST:PORT with a loopback address
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<ListenAddress>,
+    /// Record which segments are missing in the DRAM cache and which clean ones are written first, as a trace in this file, which
+    /// must not exist; it is written at the end
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Return when the files are mounted, and go on in the background
     #[arg(long)]
     background: bool,
@@ -77,7 +86,17 @@ pub(crate) fn mount(args: &MountArgs) -> anyhow::Result<()> {
     }
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("handling signals")?;
     let handle = signals.handle();
-    let pool = Pool::open(&args.paths, &OpenOptions::new(args.dram.0).mapping(Mapping::Off))?;
+    let recording = args.record.as_deref().map(|out| Recording::new("--record", out)).transpose()?;
+    let options = OpenOptions {
+        listen: args.listen.clone(),
+        record_faults_to: recording.as_ref().map(|recording| recording.folder().to_owned()),
+        ..OpenOptions::new(args.dram.0)
+    };
+    let pool = Pool::open(&args.paths, &options.mapping(Mapping::Off))?;
+    if let Some(address) = pool.listen_address()?.filter(|address| Some(address) != args.listen.as_ref()) {
+        // The port that was chosen for port 0. In the background, standard error is closed.
+        let _ = writeln!(std::io::stderr(), "deepram pool mount: listening on {address}");
+    }
     let files = match args.at {
         None if !args.read_only => Files::open(pool)?,
         token => Files::open_read_only(pool, token.map(Epoch))?,
@@ -108,7 +127,13 @@ pub(crate) fn mount(args: &MountArgs) -> anyhow::Result<()> {
         }
         mounted.detach()?;
     }
-    Ok(mounted.finish()?)
+    mounted.finish()?;
+    if let (Some(recording), Some(out)) = (recording, &args.record) {
+        let written = recording.finish()?;
+        // In the background, standard error is closed.
+        let _ = writeln!(std::io::stderr(), "{} page faults are in {}", count(written), out.display());
+    }
+    Ok(())
 }
 
 fn mounted_line(args: &MountArgs) -> String {
@@ -140,6 +165,14 @@ fn in_background(args: &MountArgs) -> anyhow::Result<()> {
     option("at", args.at.map(|token| token.to_string()));
     option("commit", Some(args.commit.to_string()));
     option("threads", args.threads.map(|threads| threads.to_string()));
+    // The process in the background has another current folder.
+    let address = args.listen.clone().map(|address| match address {
+        ListenAddress::Unix(path) => std::path::absolute(path).map(ListenAddress::Unix),
+        loopback @ ListenAddress::Loopback(_) => Ok(loopback),
+    });
+    let record = args.record.as_ref().map(std::path::absolute).transpose()?;
+    option("record", record.map(|path| path.to_string_lossy().into_owned()));
+    option("listen", address.transpose()?.map(|address| address.to_string()));
     let flags =
         [("--read-only", args.read_only), ("--write-through", args.write_through), ("--direct", args.direct)];
     words.extend(flags.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()));

@@ -1,9 +1,6 @@
 //! `deepram run`: runs an unmodified program whose memory exceeds its DRAM budget, or whose memory behaves like another kind.
 
 mod cgroup_limit;
-mod histogram;
-mod http_server;
-mod listen_address;
 mod media;
 mod program;
 mod report;
@@ -11,18 +8,22 @@ mod signals;
 mod start;
 mod stats;
 
-use anyhow::bail;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use deepram_metrics::{ListenAddress, Server};
+
+use stats::StatsSource;
 
 pub(crate) use cgroup_limit::{ExecArgs, exec};
-pub(crate) use listen_address::ListenAddress;
 pub(crate) use media::{MediaProgram, MediaSpec};
 pub(crate) use program::CannotStart;
 pub(crate) use report::print;
 pub(crate) use start::{PagingArgs, PreparedProgram, exit_code, leave_outer_run};
-pub(crate) use stats::RunStats;
 #[cfg(test)]
 pub(crate) use stats::tests;
+pub(crate) use stats::{RUN_STATISTICS, all_faults, from_budget};
 
 /// Options of `deepram run`.
 #[derive(Debug, Args)]
@@ -68,6 +69,17 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     std::process::exit(code)
 }
 
+/// Serves the statistics of the run.
+fn listen(address: &ListenAddress, source: &StatsSource) -> anyhow::Result<Server> {
+    let source = source.clone();
+    let server = Server::start(address, Arc::new(move || source.read()));
+    let server = server.with_context(|| format!("--listen {address}"))?;
+    if server.address() != address {
+        eprintln!("deepram run: listening on {}", server.address());
+    }
+    Ok(server)
+}
+
 /// Runs the program and returns its exit status. Every resource of the run is released before this function returns.
 fn status(args: &RunArgs) -> anyhow::Result<i32> {
     if let Some(name) = &args.persist {
@@ -81,8 +93,7 @@ fn status(args: &RunArgs) -> anyhow::Result<i32> {
     }
     let prepared = PreparedProgram::new(&args.paging, None)?;
     let source = prepared.stats_source();
-    let _listening =
-        args.listen.as_ref().map(|address| http_server::start(address, source.clone())).transpose()?;
+    let _listening = args.listen.as_ref().map(|address| listen(address, &source)).transpose()?;
     let mut line = args.live.then(report::LiveLine::default);
     let status = prepared.run(|| {
         if let Some(line) = &mut line {

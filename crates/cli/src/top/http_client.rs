@@ -1,4 +1,4 @@
-//! Requests the statistics of a run that serves them (`deepram run --listen`).
+//! Requests the statistics of a run or a pool that serves them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::run::ListenAddress;
+use deepram_metrics::ListenAddress;
 
 /// Time limit of each transfer.
 const TIME_LIMIT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! `deepram top`: shows live paging statistics of programs under `deepram run`.
+//! `deepram top`: shows live statistics of programs under `deepram run` and of open pools.
 
 mod discovery;
 mod http_client;
@@ -11,26 +11,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use deepram_metrics::{Kind, ListenAddress, Statistics};
+use deepram_pool::POOL_STATISTICS;
 use serde_json::json;
 
-use self::discovery::{ObservedRun, find_runs, run_of};
+use self::discovery::{Observed, find_all, find_of};
 use self::terminal::{Terminal, UserAction};
 use crate::output::{emit_json, emit_text};
-use crate::run::{ListenAddress, RunStats};
+use crate::run::RUN_STATISTICS;
 
 /// Options of `deepram top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Process id of a run, or of a process of its program [default: all runs of this user]
+    /// Process id of a run, of a process of its program, or of a process that has a pool open [default: all runs and open pools
+    /// of this user]
     #[arg(value_name = "PID", conflicts_with = "listen_address")]
     pid: Option<u32>,
-    /// Address of a run, as given to its --listen
+    /// Address of a run or a pool, as given to its --listen
     #[arg(long, value_name = "ADDRESS")]
     listen_address: Option<ListenAddress>,
     /// Print the statistics of one interval and exit; the default where the output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Print one JSON object and exit: `now` since the start of the run, `interval` for the interval alone
+    /// Print one JSON object and exit, with lists of `runs` and `pools`: `now` since the start of the run or the opening of the
+    /// pool, `interval` for the interval alone
     #[arg(long)]
     json: bool,
     /// Interval between two readings, seconds
@@ -46,22 +50,22 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Statistics of one run: since its start, and for the last interval.
+/// Statistics of one run or pool: since its start, and for the last interval.
 struct Observation {
-    now: RunStats,
-    interval: RunStats,
+    now: Statistics,
+    interval: Statistics,
 }
 
-/// The runs to observe.
+/// What to observe.
 enum Target {
     All,
-    One(ObservedRun),
+    Some(Vec<Observed>),
     Served(ListenAddress),
 }
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let target = match (args.pid, &args.listen_address) {
-        (Some(pid), _) => Target::One(run_of(pid)?),
+        (Some(pid), _) => Target::Some(find_of(pid)?),
         (_, Some(address)) => Target::Served(address.clone()),
         _ => Target::All,
     };
@@ -89,44 +93,50 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
 fn once(target: &Target, args: &TopArgs) -> anyhow::Result<()> {
     let mut before = HashMap::new();
     if observe(target.read()?, &mut before).is_empty() && !args.json {
-        bail!("no run of this user is active");
+        bail!("{}", render::NOTHING);
     }
     std::thread::sleep(args.interval);
     let all = observe(target.read()?, &mut before);
     if !args.json {
         return emit_text(&render::screen(&all).join("\n")).and_then(|()| emit_text("\n"));
     }
-    let runs: Vec<_> = all
-        .iter()
-        .map(|observation| {
-            let Observation { now, interval } = observation;
-            json!({"pid": now.pid, "command": now.command, "now": now.json(), "interval": interval.json()})
-        })
-        .collect();
-    emit_json(&json!({ "runs": runs }))
+    let list = |kind: &Kind| -> Vec<_> {
+        let of_kind = all.iter().filter(|observation| observation.now.kind == kind);
+        let object = |Observation { now, interval }: &Observation| json!({"pid": now.pid, kind.name_key: now.name, "now": now.json(), "interval": interval.json()});
+        of_kind.map(object).collect()
+    };
+    emit_json(&json!({ "runs": list(&RUN_STATISTICS), "pools": list(&POOL_STATISTICS) }))
 }
 
 impl Target {
-    fn read(&self) -> anyhow::Result<Vec<RunStats>> {
+    fn read(&self) -> anyhow::Result<Vec<Statistics>> {
         match self {
-            Self::All => Ok(find_runs()?.iter().filter_map(|run| run.read().ok()).collect()),
-            Self::One(run) => Ok(vec![run.read()?]),
+            Self::All => Ok(find_all()?.iter().filter_map(|one| one.read().ok()).collect()),
+            Self::Some(found) => found.iter().map(Observed::read).collect(),
             Self::Served(address) => {
-                let reading = http_client::get_stats(address).and_then(|text| RunStats::parse(&text));
+                let kinds = [&RUN_STATISTICS, &POOL_STATISTICS];
+                let reading =
+                    http_client::get_stats(address).and_then(|text| Ok(Statistics::parse(&text, &kinds)?));
                 Ok(vec![reading.with_context(|| format!("request to {address}"))?])
             }
         }
     }
 }
 
-/// Pairs the statistics of each run with those of the interval since the previous call. For a run seen for the first time the
-/// interval is the whole run.
-fn observe(all: Vec<RunStats>, before: &mut HashMap<u32, RunStats>) -> Vec<Observation> {
+/// Statistics of the previous reading, by key of the name, process and name.
+type Previous = HashMap<(&'static str, u32, String), Statistics>;
+
+/// Pairs each reading with the statistics of the interval since the previous call. For a run or pool seen for the first time the
+/// interval is the whole time.
+fn observe(all: Vec<Statistics>, before: &mut Previous) -> Vec<Observation> {
     let last = std::mem::take(before);
     all.into_iter()
         .map(|now| {
-            before.insert(now.pid, now.clone());
-            let interval = last.get(&now.pid).map_or_else(|| now.clone(), |last| now.since(last));
+            let key = (now.kind.name_key, now.pid, now.name.clone());
+            // A pool that was opened anew counts from 0 again.
+            let last = last.get(&key).filter(|last| last.time <= now.time);
+            let interval = last.map_or_else(|| now.clone(), |last| now.since(last));
+            before.insert(key, now.clone());
             Observation { now, interval }
         })
         .collect()

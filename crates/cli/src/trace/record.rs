@@ -8,8 +8,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::fault_merge::merge;
-use crate::output::count;
-use crate::run::{PagingArgs, PreparedProgram, exit_code, leave_outer_run, print};
+use tempfile::TempDir;
+
+use crate::output::{count, emit_text};
+use crate::run::{PagingArgs, PreparedProgram, all_faults, exit_code, leave_outer_run, print};
 
 /// Options of `deepram trace record`.
 #[derive(Debug, Args)]
@@ -30,25 +32,14 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
 
 /// Runs the program and writes the trace. The record files of its processes are removed before this function returns.
 fn status(args: &RecordArgs) -> anyhow::Result<i32> {
-    let shown = args.out.display();
-    if args.out.symlink_metadata().is_ok() {
-        bail!("--out {shown} exists already: remove it or give another name");
-    }
-    let parent = match args.out.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let folder = std::fs::canonicalize(parent).with_context(|| format!("--out {shown}"))?;
-    let records = tempfile::Builder::new()
-        .prefix(".deepram-record-")
-        .tempdir_in(&folder)
-        .with_context(|| format!("creating a folder for the records beside {shown}"))?;
-    let prepared = PreparedProgram::new(&args.paging, Some(records.path()))?;
+    let recording = Recording::new("--out", &args.out)?;
+    let prepared = PreparedProgram::new(&args.paging, Some(recording.folder()))?;
     let source = prepared.stats_source();
     let status = prepared.run(|| ())?;
     let stats = source.read();
-    let written = write(records.path(), &args.out)?;
-    let missing = stats.all_faults().saturating_sub(written);
+    let written = recording.finish()?;
+    let shown = args.out.display();
+    let missing = all_faults(&stats).saturating_sub(written);
     let missing_note = match missing {
         0 => String::new(),
         n => {
@@ -60,6 +51,51 @@ fn status(args: &RecordArgs) -> anyhow::Result<i32> {
         print(&stats, format);
     }
     Ok(exit_code(status))
+}
+
+/// A trace that will be made of records, which are written in a hidden folder beside it meanwhile. Dropping it removes the folder.
+pub(crate) struct Recording {
+    out: PathBuf,
+    records: TempDir,
+}
+
+impl Recording {
+    /// Prepares a trace in the file that this option names.
+    ///
+    /// # Errors
+    /// The file exists, or no folder can be made beside it.
+    pub(crate) fn new(option: &str, out: &Path) -> anyhow::Result<Self> {
+        let shown = out.display();
+        if out.symlink_metadata().is_ok() {
+            bail!("{option} {shown} exists already: remove it or give another name");
+        }
+        let parent = match out.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let folder = std::fs::canonicalize(parent).with_context(|| format!("{option} {shown}"))?;
+        let records = tempfile::Builder::new()
+            .prefix(".deepram-record-")
+            .tempdir_in(&folder)
+            .with_context(|| format!("creating a folder for the records beside {shown}"))?;
+        Ok(Self { out: out.to_owned(), records })
+    }
+
+    /// The folder for the records.
+    pub(crate) fn folder(&self) -> &Path {
+        self.records.path()
+    }
+
+    /// Writes the trace. Returns the number of faults.
+    pub(crate) fn finish(self) -> anyhow::Result<u64> {
+        write(self.records.path(), &self.out)
+    }
+}
+
+/// Makes a trace of the records in a folder.
+pub(super) fn merge_folder(records: &Path, out: &Path) -> anyhow::Result<()> {
+    let written = write(records, out)?;
+    emit_text(&format!("{} page faults are in {}\n", count(written), out.display()))
 }
 
 /// Writes a trace from the records in the folder. Returns the number of faults.

@@ -122,9 +122,13 @@ fn random_updates_miss_as_often_as_the_limit_on_memory_makes_them_and_are_all_th
 
 #[test]
 fn reads_by_several_threads_zipf_scans_and_gathers_run_too() {
-    for arguments in
-        [&["gups", "--read", "--threads", "3"][..], &["zipf"], &["scan", "--threads", "2"], &["gather"]]
-    {
+    for arguments in [
+        &["gups", "--read", "--threads", "3"][..],
+        &["zipf"],
+        &["rows"],
+        &["scan", "--threads", "2"],
+        &["gather"],
+    ] {
         measured(arguments);
     }
 }

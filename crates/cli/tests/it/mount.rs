@@ -204,38 +204,90 @@ assert db.execute('PRAGMA integrity_check').fetchone()[0] == 'ok'
 print(*db.execute('SELECT coalesce(max(n), -1), count(*) FROM numbers').fetchone())
 ";
 
+/// The same with LMDB, whose commit is an `fdatasync` of what it wrote, or an `msync` of its mapping with `writemap`.
+const LMDB: &str = "
+import lmdb, sys
+env = lmdb.open(sys.argv[1], map_size=256 << 20, writemap=sys.argv[2] == 'writemap', subdir=False)
+for n in range(int(sys.argv[3]), int(sys.argv[4])):
+    with env.begin(write=True) as transaction:
+        transaction.put(b'%08d' % n, bytes(3000))
+    print(n, flush=True)
+";
+
+const LMDB_CHECK: &str = "
+import lmdb, sys
+env = lmdb.open(sys.argv[1], map_size=256 << 20, subdir=False)
+with env.begin() as transaction:
+    keys = [int(key) for key, value in transaction.cursor() if value == bytes(3000)]
+print(max(keys, default=-1), len(keys))
+";
+
+/// Kills the mount while `program` commits numbers, three times, and holds what it has printed against what `check` then finds.
+fn commits_survive_kills(program: &str, mode: &str, check: &str, options: &[&str]) {
+    let mut mounted = Mounted::new(options);
+    let mut committed = -1;
+    for round in 1..=3 {
+        let mut python = Command::new("python3");
+        let first = (committed + 1).to_string();
+        python.args(["-c", program, "files/db", mode, &first, "1000000"]);
+        python.current_dir(mounted.folder.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut python = python.spawn().unwrap();
+        let mut output = BufReader::new(python.stdout.take().unwrap());
+        let mut printed = String::new();
+        for _ in 0..20 * round {
+            assert!(output.read_line(&mut printed).unwrap() > 0, "the program ended: {printed}");
+        }
+        mounted.kill();
+        output.read_to_string(&mut printed).unwrap();
+        python.wait().unwrap();
+        committed = printed.lines().last().map_or(committed, |line| line.parse().unwrap());
+        mounted.mount_again(options);
+        let found = run("python3", mounted.folder.path(), &["-c", check, "files/db"]);
+        let found: Vec<i64> = found.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        assert!(found[0] >= committed, "{mode} {options:?}: {found:?}, but {committed} was committed");
+        assert_eq!(found[0] + 1, found[1], "{mode} {options:?}");
+        committed = found[0];
+    }
+    assert!(committed > 2, "{mode} {options:?}: only {committed} rows were committed");
+    mounted.umount();
+}
+
 #[test]
 fn what_sqlite_has_committed_survives_a_kill_of_the_mount() {
     if !can_mount() {
         return;
     }
     for (journal, options) in [("WAL", &[][..]), ("DELETE", &["--write-through"]), ("WAL", &["--direct"])] {
-        let mut mounted = Mounted::new(options);
-        let mut committed = -1;
-        for round in 1..=3 {
-            let mut program = Command::new("python3");
-            let first = (committed + 1).to_string();
-            program.args(["-c", SQLITE, "files/db", journal, &first, "1000000"]);
-            program.current_dir(mounted.folder.path()).stdout(Stdio::piped()).stderr(Stdio::null());
-            let mut program = program.spawn().unwrap();
-            let mut output = BufReader::new(program.stdout.take().unwrap());
-            let mut printed = String::new();
-            for _ in 0..20 * round {
-                assert!(output.read_line(&mut printed).unwrap() > 0, "the program ended: {printed}");
-            }
-            mounted.kill();
-            output.read_to_string(&mut printed).unwrap();
-            program.wait().unwrap();
-            committed = printed.lines().last().map_or(committed, |line| line.parse().unwrap());
-            mounted.mount_again(options);
-            let found = run("python3", mounted.folder.path(), &["-c", SQLITE_CHECK, "files/db"]);
-            let found: Vec<i64> = found.split_whitespace().map(|word| word.parse().unwrap()).collect();
-            assert!(found[0] >= committed, "{journal} {options:?}: {found:?}, but {committed} was committed");
-            assert_eq!(found[0] + 1, found[1], "{journal} {options:?}");
-            committed = found[0];
-        }
-        assert!(committed > 2, "{journal} {options:?}: only {committed} rows were committed");
-        mounted.umount();
+        commits_survive_kills(SQLITE, journal, SQLITE_CHECK, options);
+    }
+}
+
+#[test]
+fn what_lmdb_has_committed_survives_a_kill_of_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    // From a registry, once; Python finds it where this file says.
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lmdb");
+    let install = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--root-user-action",
+        "ignore",
+        "--target",
+        library.to_str().unwrap(),
+        "lmdb",
+    ];
+    let installed =
+        library.is_dir() || Command::new("python3").args(install).status().is_ok_and(|s| s.success());
+    if !installed {
+        return eprintln!("skipped: the package lmdb cannot be installed");
+    }
+    let with_path = |program: &str| format!("import sys; sys.path.append({library:?})\n{program}");
+    for (mode, options) in [("", &[][..]), ("writemap", &[]), ("", &["--write-through"])] {
+        commits_survive_kills(&with_path(LMDB), mode, &with_path(LMDB_CHECK), options);
     }
 }
 

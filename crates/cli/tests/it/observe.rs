@@ -1,4 +1,4 @@
-//! Observes a run while it runs: by requests to its socket or port, and by `deepram top`.
+//! Observes runs while they run and pools while they are open: by requests to their sockets or ports, and by `deepram top`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -300,6 +300,104 @@ fn a_run_in_a_namespace_of_its_own_is_seen_from_outside() {
     drop(running.end());
     let shown = deepram(&["top", "--once", "--interval", "0.2", "--json", &pid]);
     assert!(!shown.status.success(), "{}", text(&shown.stdout));
+}
+
+/// Opens a new pool that serves its statistics at a socket beside it, makes one token, and prints `ready`. Keeps the pool open
+/// until its standard input ends.
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn keeps_a_pool_open_for_another_test() {
+    let path = std::env::var("DEEPRAM_TEST_POOL").expect("the test that starts it sets it");
+    let pool = open_pool(Path::new(&path), Some(format!("unix:{path}.sock").parse().expect("an address")));
+    println!("\nready");
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("standard input");
+    pool.close().expect("closed");
+}
+
+fn open_pool(path: &Path, listen: Option<deepram::pool::ListenAddress>) -> deepram::pool::Pool {
+    use deepram::pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool};
+    Pool::create(&[path], &CreateOptions::new(16 << 20)).expect("created");
+    let options = OpenOptions { listen, ..OpenOptions::new(8 << 20).mapping(Mapping::Off) };
+    let pool = Pool::open(&[path], &options).expect("opened");
+    let addr = pool.alloc(1 << 20, Lifetime::Permanent).expect("allocated");
+    pool.write(addr, &[7; 1 << 20]).expect("written");
+    pool.sync().expect("durable");
+    pool.write(addr, &[8; 4096]).expect("written");
+    pool
+}
+
+/// Returns the pools of `deepram top --json` that have this file.
+fn shown_pools(arguments: &[&str], path: &str) -> Vec<Value> {
+    let once = ["top", "--once", "--json", "--interval", "0.3"];
+    let shown = json(&deepram(&[&once[..], arguments].concat()));
+    let all = shown["pools"].as_array().expect("a list");
+    all.iter().filter(|pool| pool["pool"] == path).cloned().collect()
+}
+
+#[test]
+fn an_open_pool_is_shown_and_served_until_its_process_dies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().canonicalize().expect("a folder").join("a.pool");
+    let path = path.to_str().expect("UTF-8");
+    let mut child = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "--ignored", "--nocapture", "observe::keeps_a_pool_open_for_another_test"])
+        .env("DEEPRAM_TEST_POOL", path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert!(lines.any(|line| line.expect("text") == "ready"), "the pool is open");
+    let pid = child.id().to_string();
+    let socket = format!("{path}.sock");
+    let connect = || UnixStream::connect(&socket).expect("it listens");
+
+    let metrics = crate::common::prometheus::check(&get(connect(), "/metrics"));
+    assert_eq!((metrics["deepram_pool_syncs_total"], metrics["deepram_pool_budget_bytes"]), (1, 8 << 20));
+    assert_eq!(metrics["deepram_pool_dirty_segments"], 1);
+    assert!(get(connect(), "/stats").contains("Syncs that returned a token"));
+    let served: Value = serde_json::from_str(&get(connect(), "/stats.json")).expect("JSON");
+    assert_eq!((&served["pool"], &served["syncs"]), (&path.into(), &1.into()));
+
+    // What `top` reads is published five times a second, perhaps not since the sync.
+    let names = ["syncs", "fills", "bytes_user", "budget_bytes", "dirty_segments"];
+    let published = (0..100).find_map(|_| {
+        let [pool] = &shown_pools(&[&pid], path)[..] else { panic!("one pool") };
+        names.iter().all(|name| pool["now"][name] == served[name]).then(|| pool.clone())
+    });
+    let pool = published.expect("it is published");
+    let now = &pool["now"];
+    assert!(
+        now["write_amplification"].as_f64() > Some(0.0) && now["dram_bytes"].as_u64() > Some(1 << 20),
+        "{now}"
+    );
+    assert_eq!(now["pid"].as_u64(), Some(child.id().into()));
+    assert!(pool["interval"]["seconds"].as_f64() < now["seconds"].as_f64(), "{pool}");
+    let address = format!("unix:{socket}");
+    assert_eq!(shown_pools(&["--listen-address", &address], path).len(), 1);
+    assert_eq!(shown_pools(&[], path).len(), 1);
+    let text = text(&deepram(&["top", "--once", "--interval", "0.1", &pid]).stdout);
+    for part in [path, "DRAM    [", "of 8 MiB", "1 of them dirty", "syncs", "write amplification"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+
+    child.kill().expect("killed");
+    child.wait().expect("it ends");
+    assert_eq!(shown_pools(&[], path).len(), 0);
+    let output = deepram(&["top", "--once", &pid]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn a_closed_pool_is_shown_no_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().canonicalize().expect("a folder").join("a.pool");
+    let pid = std::process::id().to_string();
+    let pool = open_pool(&path, None);
+    let path = path.to_str().expect("UTF-8");
+    assert_eq!(shown_pools(&[&pid], path).len(), 1);
+    pool.close().expect("closed");
+    assert_eq!(shown_pools(&[], path).len(), 0);
 }
 
 /// Runs `deepram top` in a pseudo-terminal until it shows a run, then calls `end`, which must end it. Returns whether it

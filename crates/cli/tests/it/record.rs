@@ -84,6 +84,51 @@ fn what_a_killed_process_has_written_is_kept() {
 }
 
 #[test]
+fn faults_of_a_pool_become_a_trace_that_the_simulator_takes() {
+    use deepram_pool::{CreateOptions, Lifetime, Mapping, OpenOptions, Pool};
+    const SEGMENT: usize = 4096;
+    let folder = folder();
+    let (path, records) = (folder.path().join("a.pool"), folder.path().join("records"));
+    Pool::create(&[&path], &CreateOptions::new(64 << 20)).expect("created");
+    let mut options = OpenOptions::new(8 << 20).mapping(Mapping::Off);
+    options.record_faults_to = Some(records.clone());
+    let refused = Pool::open(&[&path], &options).err().expect("there is no such folder");
+    assert!(refused.to_string().contains("record_faults_to"), "{refused}");
+    std::fs::create_dir(&records).expect("a folder");
+
+    let pool = Pool::open(&[&path], &options).expect("opened");
+    let addr = pool.alloc(32 << 20, Lifetime::Permanent).expect("allocated");
+    let at = |n: usize| addr.offset_by((n % 8192 * SEGMENT) as u64).expect("in the pool");
+    let before = pool.stats().fills;
+    // Writes all, four times the DRAM; then reads segments and writes each at once.
+    (0..8192).for_each(|n| pool.write(at(n), &[n as u8; 64]).expect("written"));
+    pool.sync().expect("durable");
+    let mut byte = [0];
+    for n in 0..500 {
+        pool.read(at(n * 1237), &mut byte).expect("read");
+        pool.write(at(n * 1237), &[1]).expect("written");
+    }
+    let filled = pool.stats().fills - before;
+    pool.close().expect("closed");
+
+    let merged = deepram(folder.path(), &["trace", "merge", "records", "x.trace"]);
+    assert_eq!(merged.status, 0, "{merged:?}");
+    let info = deepram(folder.path(), &["trace", "info", "x.trace", "--json"]).json();
+    let recorded = info["records"].as_u64().expect("a number");
+    assert_eq!(recorded, filled + 500, "fills, and first writes to clean segments");
+    assert_eq!(info["out_of_order"], 0);
+    assert_eq!(info["footprint_bytes"].as_u64().map(|bytes| bytes >> 20), Some(32), "{info}");
+    let simulated = ["sim", "pool", "--closed", "--dram", "8MiB", "--trace", "x.trace", "--json"];
+    let result = deepram(folder.path(), &simulated).json();
+    let counter = |name: &str| result["counters"][name].as_u64().expect("a number");
+    assert_eq!(counter("accesses"), recorded, "{result}");
+    // Most of the writes in order are read ahead.
+    assert!(counter("missing") > 400 && counter("missing") < recorded, "{result}");
+    let again = deepram(folder.path(), &["trace", "merge", "records", "x.trace"]);
+    assert!(again.status == 1 && again.err.contains("x.trace"), "{again:?}");
+}
+
+#[test]
 fn a_failure_leaves_nothing_behind() {
     if deepram_pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");

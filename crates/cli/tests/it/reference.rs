@@ -245,7 +245,7 @@ fn every_statistic_of_a_run_is_listed() {
 #[test]
 fn every_statistic_of_a_pool_is_listed() {
     let names: BTreeSet<String> =
-        Stats::default().entries().iter().map(|(name, _)| (*name).to_owned()).collect();
+        Stats::default().entries().iter().map(|(name, ..)| (*name).to_owned()).collect();
     assert_eq!(listed("Statistics of a pool"), names);
 }
 

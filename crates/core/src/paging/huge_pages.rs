@@ -6,18 +6,20 @@
 
 use alloc::vec::Vec;
 
-use super::{PAGE, PageState, Window};
+use super::{PAGE, PageState, SegmentState, Window};
 
 /// Pages of a chunk.
 pub const CHUNK_PAGES: usize = 512;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE;
 /// Largest number of runs of neighbouring slots in a staged chunk: with more runs, reading them takes too long.
-const MAX_RUNS: usize = 16;
-/// Pages of a window from which on the chunks behind it are staged.
+pub const MAX_RUNS: usize = 16;
+/// Length of a window, in pages of 4 KiB, from which on the chunks behind it are staged.
 const LONG_WINDOW: usize = 64;
-/// Chunks that are staged ahead of the one in use.
-const STAGED_AHEAD: usize = 3;
+/// Chunks of swap files that are staged ahead of the one in use.
+pub const STAGED_AHEAD: usize = 3;
+/// Chunks of a pool that are staged ahead of the one in use: a chunk arrives later, since each of its segments is verified.
+pub const POOL_STAGED_AHEAD: usize = 6;
 /// A first store among this many pages at the start of a chunk belongs to a stream, which will store to the whole chunk.
 const NEAR_START: usize = 8;
 /// Fresh memory becomes huge at its first touch while one in this many of the frames is free: the kernel would also give
@@ -53,6 +55,49 @@ impl PolicyKey {
     }
 }
 
+/// State of a chunk of the pool's memory, of [`CHUNK_BYTES`] bytes.
+///
+/// ```text
+///            staged                        first use               store, or a part is dropped or pinned
+///   small ───────────► staged (or waiting) ─────────► huge ────────────────────────────────────────────► small
+///     ▲                        │                       │
+///     └─────── cancelled ──────┴──── evicted whole ────┘
+/// ```
+///
+/// The segments of a staged chunk are all absent; before one of them is filled by itself, the staging is cancelled. Those of a
+/// huge chunk are all resident, clean and not pinned, and have one key in the policy, that of the first segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ChunkState {
+    /// Each segment is resident or absent by itself.
+    #[default]
+    Small,
+    /// The chunk has this stage. `waits`: a thread waits until its bytes have arrived.
+    Staged {
+        /// Number of the stage.
+        stage: usize,
+        /// Whether a thread waits.
+        waits: bool,
+    },
+    /// The chunk is one huge page.
+    Huge,
+}
+
+impl ChunkState {
+    /// Whether the chunk has this stage.
+    #[must_use]
+    pub fn is_in(self, stage: usize) -> bool {
+        matches!(self, Self::Staged { stage: of, .. } if of == stage)
+    }
+}
+
+/// Whether a chunk of these segments of the pool, none of which is pinned, may be staged: they are mostly absent, and the others
+/// may be dropped, as they come back with the rest.
+#[must_use]
+pub fn segments_may_be_staged(segments: &[SegmentState]) -> bool {
+    let absent = segments.iter().filter(|segment| segment.is_absent()).count();
+    absent > segments.len() / 2 && segments.iter().all(|segment| segment.is_absent() || segment.may_drop())
+}
+
 /// Contents with which a stage is filled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StageSource<S> {
@@ -62,7 +107,7 @@ pub enum StageSource<S> {
     Stored(Vec<(S, usize)>),
 }
 
-/// A slot of a swap file.
+/// A slot of a store.
 pub trait SwapSlot: Copy {
     /// Whether this is the slot right behind another.
     fn follows(&self, other: &Self) -> bool;
@@ -117,17 +162,13 @@ pub fn may_be_staged<S>(pages: impl Iterator<Item = (PageState<S>, bool)>) -> bo
     fresh > 0 || out > CHUNK_PAGES / 2
 }
 
-/// The address of the chunk from which on to stage behind a readahead window, if the window is long and ascends page by
-/// page.
+/// The address of the chunk from which on to stage behind a readahead window of pages of `page_bytes`, if the window is long
+/// and ascends page by page.
 #[must_use]
-pub fn chunk_behind(window: Window) -> Option<usize> {
-    let streams = window.stride == PAGE.cast_signed() && window.count >= LONG_WINDOW;
+pub fn chunk_behind(window: Window, page_bytes: usize) -> Option<usize> {
+    let streams =
+        window.stride == page_bytes.cast_signed() && window.count * page_bytes >= LONG_WINDOW * PAGE;
     streams.then(|| window.page(window.count).next_multiple_of(CHUNK_BYTES))
-}
-
-/// The addresses of the chunks to stage from `chunk` on.
-pub fn staged_ahead(chunk: usize) -> impl Iterator<Item = usize> {
-    (0..STAGED_AHEAD).map(move |n| chunk + n * CHUNK_BYTES)
 }
 
 /// Whether a first store to page number `page` of a clean huge page makes all of it dirty. Otherwise the huge page is split,
@@ -147,6 +188,7 @@ pub fn free_for_huge(frames: usize) -> usize {
 mod tests {
     use super::*;
     use PageState::{Clean, Dirty, Evicting, Fresh, InVictimBuffer, Incoming, Stored};
+    use alloc::vec;
     use proptest::prelude::*;
 
     impl SwapSlot for u32 {
@@ -192,13 +234,40 @@ mod tests {
     }
 
     #[test]
+    fn segments_are_staged_if_most_are_absent_and_the_others_may_be_dropped() {
+        let mut clean = SegmentState::ABSENT;
+        clean.end_fill();
+        let changed = |change: fn(&mut SegmentState)| {
+            let mut segment = clean;
+            change(&mut segment);
+            segment
+        };
+        let mut poisoned = SegmentState::ABSENT;
+        poisoned.poison();
+        let (dirty, filling) = (changed(SegmentState::make_dirty), changed(SegmentState::begin_fill));
+        let written = |segment: &mut SegmentState| (segment.make_dirty(), segment.take()).1;
+        let frozen = |segment: &mut SegmentState| (segment.make_dirty(), segment.cut()).1;
+        let may = |absent: usize, other: SegmentState| {
+            let mut chunk = vec![other; 512];
+            chunk[512 - absent..].fill(SegmentState::ABSENT);
+            segments_may_be_staged(&chunk)
+        };
+        assert_eq!([256, 257, 512].map(|absent| may(absent, clean)), [false, true, true]);
+        for other in [dirty, filling, poisoned, changed(written), changed(frozen)] {
+            assert!(!may(511, other), "{other:?}");
+        }
+    }
+
+    #[test]
     fn chunks_behind_a_long_window_are_staged() {
         let window =
             |stride: isize, count| Window { first: 10 * PAGE, stride: stride * PAGE.cast_signed(), count };
-        assert_eq!(chunk_behind(window(1, 64)), Some(CHUNK_BYTES));
-        assert_eq!(chunk_behind(window(1, 512)), Some(2 * CHUNK_BYTES));
-        assert_eq!([window(1, 63), window(2, 64), window(-1, 64)].map(chunk_behind), [None; 3]);
-        assert!(staged_ahead(CHUNK_BYTES).eq([1, 2, 3].map(|n| n * CHUNK_BYTES)));
+        assert_eq!(chunk_behind(window(1, 64), PAGE), Some(CHUNK_BYTES));
+        assert_eq!(chunk_behind(window(1, 512), PAGE), Some(2 * CHUNK_BYTES));
+        let short = [window(1, 63), window(2, 64), window(-1, 64)];
+        assert_eq!(short.map(|window| chunk_behind(window, PAGE)), [None; 3]);
+        let of_16k = [(4, 15), (4, 16), (1, 64)].map(|(stride, count)| window(stride, count));
+        assert_eq!(of_16k.map(|window| chunk_behind(window, 4 * PAGE)), [None, Some(CHUNK_BYTES), None]);
         assert_eq!([0, 7, 8, 511].map(first_store_dirties_all), [true, true, false, false]);
         assert_eq!(free_for_huge(4096), 1024);
     }

@@ -6,6 +6,7 @@
 //! | module | decision | ADR |
 //! |---|---|---|
 //! | [`dirty_set`] | in which order dirty segments are written | 20 |
+//! | [`drop_behind`] | which chunks leave memory behind a repeated scan | 46 |
 //! | [`fault_around`] | which neighbours are read with a missed page | 25 |
 //! | [`huge_pages`] | which chunks become huge pages, when they are staged and split | 21 |
 //! | [`page_state`] | what a fault, a read, an eviction or a discard makes of a page | 15 |
@@ -23,6 +24,7 @@
 //! Addresses and sizes are bytes; a page is [`PAGE`] bytes unless the item says otherwise.
 
 pub mod dirty_set;
+pub mod drop_behind;
 pub mod fault_around;
 pub mod huge_pages;
 pub mod page_state;
@@ -33,18 +35,21 @@ pub mod runs;
 pub mod segment_state;
 pub mod stages;
 pub mod swap_slots;
+pub mod triggers;
 pub mod victim_buffer;
 pub mod watermarks;
 pub mod write_prediction;
 
 pub use dirty_set::DirtySet;
+pub use drop_behind::DropBehind;
 pub use fault_around::{Block, FaultAround};
 pub use page_state::{Destination, FaultAction, PageState, Resident};
-pub use policy::{PagerPolicy, PoolPolicy};
+pub use policy::PagerPolicy;
 pub use readahead::{Streams, Window};
 pub use readahead_admission::ReadaheadAdmission;
 pub use segment_state::SegmentState;
 pub use swap_slots::SwapSlots;
+pub use triggers::{Trigger, Triggers};
 pub use victim_buffer::{Departure, Heat, VictimBuffer};
 pub use watermarks::{PoolWatermarks, SwapWatermarks};
 pub use write_prediction::{PagePrediction, WritePrediction};

@@ -4,10 +4,7 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::cache::{AddressOrderClock, Clock, Key, Policy, Replacement, UnknownPolicy};
-
-/// The policy of the pool's DRAM cache, unless the user chooses a [`PagerPolicy`]: its index takes least memory.
-pub type PoolPolicy = Clock;
+use crate::cache::{AddressOrderClock, Key, Policy, Replacement, UnknownPolicy};
 
 /// The policies that the pager supports, in the order of [`PagerPolicy::ALL`].
 const SUPPORTED: [Policy; 7] = [

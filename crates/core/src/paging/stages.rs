@@ -30,6 +30,9 @@ const CHUNKS_PER_STAGE: usize = 16;
 const MIN_CHUNKS: usize = 32;
 /// Stages hold at most one in this many of the frames of the process.
 const STAGE_SHARE: usize = 8;
+/// Largest number of threads that fill stages: each computes checksums of what it has read, so with fewer threads the device is
+/// idle while several streams are read.
+pub const STAGERS: usize = 8;
 /// Time after which a stage that is ready and unused is given to another chunk.
 pub const STALE_AFTER: Duration = Duration::from_millis(50);
 /// Time after which a stage that is ready or free and unused returns its memory.
@@ -54,7 +57,7 @@ pub fn share_suffices(share: usize) -> bool {
 pub struct StageOrder {
     /// Number of the stage.
     pub stage: usize,
-    /// Address of the chunk.
+    /// The chunk, as the driver names it: its address or its number.
     pub chunk: usize,
     number: u64,
 }
@@ -76,7 +79,7 @@ struct Stage {
     state: StageState,
     /// Whether the stage has a huge page, which is charged.
     has_page: bool,
-    /// Address of the chunk, if one is assigned.
+    /// The chunk, if one is assigned.
     chunk: usize,
     /// Time of the last change of state.
     since: Duration,

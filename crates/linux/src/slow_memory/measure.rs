@@ -7,6 +7,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use super::probe;
+use crate::clock::thread_cpu_ns;
 
 const LINE: usize = 64;
 /// Memory of the pointer chase, bytes: beyond the caches of most machines.
@@ -159,14 +160,6 @@ impl FromStr for Machine {
     }
 }
 
-/// Processor time of this thread, nanoseconds: other programs on the machine do not count.
-fn processor_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 fn ticks_per_ms() -> u64 {
     let (begin, ticks) = (Instant::now(), probe::now());
     while begin.elapsed().as_millis() < 20 {
@@ -191,7 +184,7 @@ fn probe_ticks() -> u64 {
 fn cycle_ps() -> u64 {
     const MULTIPLICATIONS: u64 = 1 << 18;
     let once = || {
-        let begin = processor_ns();
+        let begin = thread_cpu_ns();
         let mut count = MULTIPLICATIONS / 8;
         // SAFETY: arithmetic on registers.
         unsafe {
@@ -207,7 +200,7 @@ fn cycle_ps() -> u64 {
             );
         }
         black_box(&mut count);
-        (processor_ns() - begin) * 1000 / (3 * MULTIPLICATIONS)
+        (thread_cpu_ns() - begin) * 1000 / (3 * MULTIPLICATIONS)
     };
     (0..10).map(|_| once()).min().unwrap_or(0).max(1)
 }
@@ -243,12 +236,12 @@ fn chase_ps(bytes: usize) -> Result<u64, MeasureError> {
         at = area.words[at] as usize;
     }
     let mut part = || {
-        let begin = processor_ns();
+        let begin = thread_cpu_ns();
         for _ in 0..LOADS / PARTS {
             at = area.words[at] as usize;
         }
         black_box(at);
-        (processor_ns() - begin) * 1000 / u64::from(LOADS / PARTS)
+        (thread_cpu_ns() - begin) * 1000 / u64::from(LOADS / PARTS)
     };
     let mut all: Vec<u64> = (0..PARTS).map(|_| part()).collect();
     all.sort_unstable();
@@ -282,9 +275,9 @@ fn stream_ps(
     let lines_per_ns = |mut area: Area| {
         let mut round = || {
             barrier.wait();
-            let begin = processor_ns();
+            let begin = thread_cpu_ns();
             let lines = work(&mut area) * moves;
-            lines as f64 / (processor_ns() - begin).max(1) as f64
+            lines as f64 / (thread_cpu_ns() - begin).max(1) as f64
         };
         (0..ROUNDS).map(|_| round()).fold(0.0, f64::max)
     };

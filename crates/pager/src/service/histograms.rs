@@ -8,9 +8,9 @@ use crate::stats::add;
 /// Buckets of the latency histogram for each doubling of the latency.
 const STEPS: u32 = 4;
 /// Buckets of the latency histogram, from 1 us to over an hour.
-pub(crate) const LATENCIES: usize = 32 * STEPS as usize;
+const LATENCIES: usize = 32 * STEPS as usize;
 /// Buckets of the queue depth histogram: depths 1 to 63, and one bucket for every depth above.
-pub(crate) const DEPTHS: usize = 64;
+const DEPTHS: usize = 64;
 
 /// Counts of fault latencies, from the moment a handler takes a fault until its page is mapped, and of queue depths: the
 /// reads in flight when a read is started, that read included.
@@ -56,7 +56,7 @@ impl Histograms {
     }
 
     /// The running totals: sum of the latencies in nanoseconds, latency buckets, sum of the depths, depth buckets.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn totals(&self) -> impl Iterator<Item = u64> + '_ {
         let latencies = std::iter::once(&self.fault_ns).chain(&self.latencies);
         let depths = std::iter::once(&self.depth_sum).chain(&self.depths);
         latencies.chain(depths).map(|total| total.load(Relaxed))
@@ -70,8 +70,43 @@ impl Histograms {
     }
 }
 
+/// A reading of the histograms.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HistogramReading {
+    /// Fault latencies: the upper end of each bucket and the faults in it. Empty buckets are left out.
+    pub fault_latency: Vec<(Duration, u64)>,
+    /// Sum of all fault latencies.
+    pub fault_time: Duration,
+    /// Each queue depth and the reads started at it. Depth 64 stands for every depth above 63.
+    pub queue_depth: Vec<(u64, u64)>,
+    /// Sum of all queue depths; depths above 64 count in full.
+    pub queue_depth_sum: u64,
+}
+
+impl HistogramReading {
+    /// Number of totals that [`Histograms::totals`] has.
+    pub const TOTALS: usize = 1 + LATENCIES + 1 + DEPTHS;
+
+    /// The reading that these totals encode; they may be sums of the totals of several histograms.
+    ///
+    /// # Panics
+    /// They are not [`HistogramReading::TOTALS`] numbers.
+    #[must_use]
+    pub fn of(totals: &[u64]) -> Self {
+        assert_eq!(totals.len(), Self::TOTALS);
+        let (latencies, depths) = totals.split_at(1 + LATENCIES);
+        let filled = depths[1..].iter().enumerate().filter(|(_, count)| **count > 0);
+        Self {
+            fault_latency: latency_buckets(&latencies[1..]),
+            fault_time: Duration::from_nanos(latencies[0]),
+            queue_depth: filled.map(|(n, count)| (n as u64 + 1, *count)).collect(),
+            queue_depth_sum: depths[0],
+        }
+    }
+}
+
 /// The filled buckets of these counts: upper end and faults.
-pub(crate) fn latency_buckets(counts: &[u64]) -> Vec<(Duration, u64)> {
+fn latency_buckets(counts: &[u64]) -> Vec<(Duration, u64)> {
     let filled = counts.iter().enumerate().filter(|(_, count)| **count > 0);
     filled.map(|(bucket, count)| (upper_end(bucket), *count)).collect()
 }

@@ -26,29 +26,20 @@ use std::os::fd::RawFd;
 use deepram_linux::uffd::Fault;
 use deepram_linux::work_queue::WorkQueue;
 
+pub use deepram_core::paging::Trigger;
 pub use event_loop::processors;
 pub use handler_wakeup::{GroupHandle, HandlerGroup, OnFailure, PinningSuspended};
-pub use histograms::Histograms;
+pub use histograms::{HistogramReading, Histograms};
 pub use read_requests::ReadPlan;
 pub use threads::{HandlerPlan, Handlers, PreparedHandlers};
 
 pub(crate) use handler::Handler;
-pub(crate) use histograms::{DEPTHS, LATENCIES, latency_buckets};
 pub(crate) use read_requests::ReadRequests;
 #[cfg(test)]
 pub(crate) use {event_loop::MAX_PINNED_HANDLERS, event_loop::pin_to_cpu};
 
 /// Largest number of pages in one request to read ahead, and in one read.
 pub const BATCH: usize = 64;
-
-/// Why the first use of a page that was read ahead is to be seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trigger {
-    /// It opens the next readahead window.
-    Window,
-    /// It shows whether the neighbours of missed pages are used (`deepram_core::paging::fault_around`).
-    Probe,
-}
 
 /// The page among those read ahead whose first use is to be seen, by its address, and the reason.
 pub type TriggerPage = (usize, Trigger);

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use deepram_core::SegmentSize;
+use deepram_core::paging::Window;
+use deepram_core::units::PAGE_BYTES;
 use deepram_linux::uffd::Fault;
 use deepram_linux::work_queue::WorkQueue;
 use deepram_pager::service::{Backing, FaultProgress, GroupHandle, Histograms, Trigger, TriggerPage};
@@ -14,8 +15,8 @@ use super::{AccessKind, Cache, Index, Permit};
 use crate::error::Result;
 use crate::store::{Fetched, SlotLocation};
 
-/// Contents of a segment that was never written.
-static ZEROS: [u8; SegmentSize::K16.bytes() as usize] = [0; SegmentSize::K16.bytes() as usize];
+/// Contents of a page that was never written.
+static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 
 impl Backing for Cache {
     /// The cache's generation tells whether contents have changed during a read, so a handler holds nothing.
@@ -38,24 +39,33 @@ impl Backing for Cache {
         let index = self.index_at(fault);
         let access = if fault.write { AccessKind::Write } else { AccessKind::Read };
         let permit = self.permit(access);
-        let begun = self.begin_fill_for_fault(index, permit).map(|(progress, window)| {
+        let queue_window = |window: Option<Window>| {
             if let Some(window) = window {
                 self.queue_window(window);
+                self.stage_behind(window);
             }
-            progress
-        });
-        match begun {
-            Ok(FillProgress::Served) => FaultProgress::Served,
-            Ok(FillProgress::Deferred) => {
+        };
+        match self.begin_fill_for_fault(index, permit) {
+            Ok((FillProgress::Served, window)) => {
+                queue_window(window);
+                FaultProgress::Served
+            }
+            Ok((FillProgress::Staged, _)) => FaultProgress::Waits,
+            Ok((FillProgress::Deferred, _)) => {
                 self.deferred_faults.push(index, access);
                 FaultProgress::Waits
             }
-            Ok(FillProgress::Read(generation)) => match self.locate(index, permit, generation) {
-                Some(page) => {
-                    FaultProgress::Read { page, fault: permit, neighbours: Vec::new(), probe: None }
+            Ok((FillProgress::Read(generation, block), window)) => {
+                match self.locate(index, permit, generation) {
+                    Some(page) => {
+                        queue_window(window);
+                        let (neighbours, probe) = self.fault_around(block, index);
+                        FaultProgress::Read { page, fault: permit, neighbours, probe }
+                    }
+                    // Memory that was never written needs no readahead.
+                    None => FaultProgress::Served,
                 }
-                None => FaultProgress::Served,
-            },
+            }
             Err(error) => {
                 self.fail_fault(index, error);
                 FaultProgress::Served
@@ -115,6 +125,10 @@ impl Backing for Cache {
         store.device().read(store.geometry().offset(page.slot), to)
     }
 
+    fn polls(&self) -> bool {
+        self.faults.polling
+    }
+
     fn histograms(&self) -> &Histograms {
         &self.counters.histograms
     }
@@ -159,7 +173,10 @@ impl Cache {
         let access = permit.access;
         let ended = match confirmed.and(fetched) {
             Ok(Fetched::Data) => self.end_fill(&mut state, index, access, bytes),
-            Ok(Fetched::Zero) => self.end_fill(&mut state, index, access, &ZEROS[..self.segment_bytes]),
+            Ok(Fetched::Zero) => {
+                let segments = self.claim_fresh(&mut state, index, access);
+                self.end_fill(&mut state, index, access, &ZEROS[..segments * self.segment_bytes])
+            }
             Err(error) => {
                 self.fail_fill(&mut state, index, access);
                 Err(error)

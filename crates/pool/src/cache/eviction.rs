@@ -3,32 +3,25 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deepram_core::Bytes;
 use deepram_core::cache::Replacement;
-use deepram_core::paging::{PoolPolicy, PoolWatermarks};
+use deepram_core::paging::PoolWatermarks;
 
 use super::{Cache, CacheState, Index};
 use crate::error::{PoolError, Result};
+use crate::published::{self, Published};
 use crate::stats::add;
-use deepram_pager as pager;
 
 const LEAST_FRAMES: usize = PoolWatermarks::LEAST_FRAMES;
-/// Longest sleep of the two threads without a notification: tokens expire and tables grow.
-const IDLE_SLEEP: Duration = Duration::from_millis(200);
+/// Longest sleep of the two threads without a notification: tokens expire, tables grow, and counters are published.
+const IDLE_SLEEP: Duration = published::INTERVAL;
 /// Time that write-back waits after an error, so that the device can recover or a program can make room.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
 /// The replacement policy.
 pub(super) type Policy = Box<dyn Replacement<Index> + Send>;
-
-pub(super) fn policy(which: Option<pager::PagerPolicy>, frames: usize) -> Policy {
-    match which {
-        None => Box::new(PoolPolicy::new(frames)),
-        Some(policy) => policy.build(frames),
-    }
-}
 
 impl Cache {
     /// Returns the DRAM that is not frames: tables, queues and the cache's own bookkeeping, in bytes.
@@ -39,15 +32,14 @@ impl Cache {
             + state.policy.memory_bytes()
             + state.buffer.memory_bytes()
             + state.dirty.memory_bytes()
+            + state.chunks.memory_bytes()
     }
 
-    /// Sets the number of frames to the part of the budget that tables and buffers leave.
-    pub(crate) fn update_frame_limit(&self) -> Result<()> {
-        // Holds the lock because the budget may be changing.
-        let state = self.lock();
-        let frames = self.frames_for(self.budget.load(Relaxed), &state)?;
+    /// Sets the number of frames to the part of the budget that tables and buffers leave. The lock is held because the budget
+    /// may be changing.
+    pub(super) fn update_frame_limit(&self, state: &CacheState) -> Result<()> {
+        let frames = self.frames_for(self.budget.load(Relaxed), state)?;
         self.limit.store(frames, Relaxed);
-        drop(state);
         Ok(())
     }
 
@@ -55,11 +47,10 @@ impl Cache {
     pub(super) fn frames_for(&self, budget: usize, state: &CacheState) -> Result<usize> {
         let overhead = self.overhead(state);
         let left = budget.saturating_sub(overhead);
-        // Staged copies need memory in addition to the frames.
         let PoolWatermarks { frames } = PoolWatermarks::of_room(left / self.segment_bytes);
         if frames < LEAST_FRAMES {
             let overhead = overhead + self.handlers;
-            let least = overhead + (LEAST_FRAMES + LEAST_FRAMES / 8) * self.segment_bytes;
+            let least = overhead + (LEAST_FRAMES + PoolWatermarks::GROWTH) * self.segment_bytes;
             return Err(PoolError::Budget {
                 given: Bytes((budget + self.handlers) as u64),
                 tables: Bytes(overhead as u64),
@@ -106,10 +97,14 @@ impl Cache {
 
     /// Returns whether `n` more frames are available, after evicting clean segments if necessary.
     pub(super) fn make_room(&self, state: &mut CacheState, n: usize) -> bool {
+        let marks = self.watermarks();
+        if marks.missing(state.frames(), n + marks.headroom() / 4) > 0 {
+            // Tables may have grown. If they leave too few frames, the number of frames stays.
+            drop(self.update_frame_limit(state));
+        }
         loop {
-            // The device buffer gives memory back before any thread waits.
             let count = self.watermarks().fault_drops(state.frames(), n);
-            if count > 0 && self.evict(state, count) == 0 && !state.buffer.shed() {
+            if count > 0 && self.evict(state, count, None) == 0 && !self.shed(state) {
                 return false;
             }
             if count == 0 {
@@ -118,8 +113,15 @@ impl Cache {
         }
     }
 
-    /// Evicts up to `n` clean segments that the policy chooses. Returns their number.
-    pub(super) fn evict(&self, state: &mut CacheState, n: usize) -> usize {
+    /// Takes frames back that hold no resident segment, before any thread waits: one of the device buffer, or those of a
+    /// stage. Returns false if there are none.
+    pub(super) fn shed(&self, state: &mut CacheState) -> bool {
+        state.buffer.shed() || self.shed_stage(state, Duration::ZERO)
+    }
+
+    /// Evicts about `n` clean segments that the policy chooses, a huge page as a whole; through the stage `spare` if
+    /// given, which belongs to the caller, has no page before and the huge page's afterwards. Returns their number.
+    pub(super) fn evict(&self, state: &mut CacheState, n: usize, spare: Option<usize>) -> usize {
         let kept = state.dirty.len() + state.writing + state.filling + state.pinned_count;
         if !PoolWatermarks::may_drop(state.resident, kept) {
             return 0;
@@ -130,7 +132,13 @@ impl Cache {
             let mut eligible =
                 |key: Index| segments[key as usize].may_drop() && !pinned.contains(key as usize);
             let Some(index) = policy.victim(&mut eligible) else { break };
-            victims.push(index);
+            match (self.take_huge(state, index), spare) {
+                (Some(chunk), Some(stage)) => {
+                    return self.drop_clean(state, victims) + self.move_out(state, chunk, stage);
+                }
+                (Some(chunk), None) => victims.extend(chunk),
+                (None, _) => victims.push(index),
+            }
         }
         self.drop_clean(state, victims)
     }
@@ -150,13 +158,21 @@ impl Cache {
         victims.len()
     }
 
-    /// Body of the evictor thread: keeps frames free until the cache stops.
-    pub(crate) fn run_evictor(&self) {
+    /// Body of the evictor thread: keeps frames free until the cache stops, and publishes the counters meanwhile.
+    pub(crate) fn run_evictor(&self, published: Option<&Published>) {
         let mut state = self.lock();
+        let mut due = Instant::now();
         while !state.stopping {
+            if Instant::now() >= due {
+                if let Some(published) = published {
+                    published.publish(&self.stats_of(&state), &self.counters.histograms);
+                }
+                self.flush_record();
+                due = Instant::now() + published::INTERVAL;
+            }
             let n = self.watermarks().evictor_drops(state.frames());
             let shed = if n > 0 { state.buffer.shed_idle(n) } else { 0 };
-            let freed = if n > shed { shed + self.evict(&mut state, n - shed) } else { shed };
+            let freed = if n > shed { shed + self.evict(&mut state, n - shed, None) } else { shed };
             if freed > 0 {
                 self.notify_waiters(&state);
                 drop(state);
@@ -165,6 +181,7 @@ impl Cache {
                 state = self.lock();
                 continue;
             }
+            self.shed_idle_stages(&mut state);
             // While no clean segment is left, fills do not notify the evictor, but completed write-backs do.
             state.starved = n > 0;
             state.evictor_notified = n > 0;
@@ -228,7 +245,7 @@ impl Cache {
     fn maintain(&self, may_write: bool) -> bool {
         let busy = self.stores.iter().any(|store| store.maintain(may_write));
         // If the tables leave too few frames, the number of frames stays.
-        drop(self.update_frame_limit());
+        drop(self.update_frame_limit(&self.lock()));
         busy
     }
 }

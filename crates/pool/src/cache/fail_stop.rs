@@ -36,6 +36,7 @@ impl Cache {
         state.halted = Some(why.to_owned());
         self.stores.iter().for_each(|store| store.stop(why));
         state.stopping = true;
+        self.stage_work.notify_all();
         self.evictor_work.notify_all();
         self.write_back_work.notify_all();
         self.changed.notify_all();

@@ -3,6 +3,7 @@
 //! segment) becomes a deferred fault, which a separate thread serves, so that no read in flight waits behind it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use deepram_core::Status;
@@ -14,15 +15,18 @@ use super::{AccessKind, Cache, CacheState, Index, Permit};
 use crate::error::PoolError;
 use crate::stats::add;
 use deepram_linux::lock::lock;
+use deepram_pager::{FaultKind, Recorder};
 
 /// Progress of a page fault.
 pub(super) enum FillProgress {
     /// The faulting thread runs again, or another thread will wake it.
     Served,
-    /// The segment is being filled and must be read. The value is the cache's generation at that moment.
-    Read(u64),
+    /// The segment is being filled and must be read with these others. The value is the cache's generation at that moment.
+    Read(u64, Range<Index>),
     /// The fault must wait: it becomes a deferred fault.
     Deferred,
+    /// The segment is on its way with its chunk.
+    Staged,
 }
 
 /// The queue of deferred faults.
@@ -77,6 +81,36 @@ impl Cache {
         }
     }
 
+    fn count_missing(&self, index: Index, access: AccessKind) {
+        add(&self.counters.faults_missing, 1);
+        self.record_missing(index, access);
+    }
+
+    /// Records an access to an absent segment, where a recorder is active.
+    pub(super) fn record_missing(&self, index: Index, access: AccessKind) {
+        if let Some(recorder) = &self.recorder {
+            let (store, page, segment) = self.store_of(index);
+            let kind = if store.is_unwritten(page, segment) { FaultKind::Fresh } else { FaultKind::Major };
+            drop(recorder.record(self.address_of(index), kind, access == AccessKind::Write));
+        }
+    }
+
+    /// Records the first store to a clean segment, where a recorder is active.
+    pub(super) fn record_first_store(&self, index: Index) {
+        if let Some(recorder) = &self.recorder {
+            drop(recorder.record(self.address_of(index), FaultKind::WriteProtected, true));
+        }
+    }
+
+    fn address_of(&self, index: Index) -> usize {
+        self.region.base().addr() + self.offset(index)
+    }
+
+    /// Writes out what was recorded.
+    pub(super) fn flush_record(&self) {
+        drop(self.recorder.as_ref().map(Recorder::flush));
+    }
+
     /// Returns whether a segment is resident, as far as is known before the fault is served.
     pub(super) fn is_resident(&self, index: Index) -> bool {
         self.lock().segments[index as usize].is_resident()
@@ -100,18 +134,22 @@ impl Cache {
             return Ok((FillProgress::Served, None));
         }
         if fault == SegmentFault::Fill {
+            if let Some(arrived) = self.fault_on_staged(&mut state, index) {
+                self.count_missing(index, access);
+                return Ok((if arrived { FillProgress::Served } else { FillProgress::Staged }, None));
+            }
             match self.begin_fill(&mut state, index, access) {
                 Ok(true) => {}
                 Ok(false) | Err(PoolError::NoSpace { .. }) => return Ok((FillProgress::Deferred, None)),
                 Err(error) => return Err(error),
             }
-            add(&self.counters.faults_missing, 1);
-            let window = self.track_miss(&mut state, index);
-            let there = self.fill_from_buffer(&mut state, index, access)?;
-            return Ok((
-                if there { FillProgress::Served } else { FillProgress::Read(state.generation) },
-                window,
-            ));
+            self.count_missing(index, access);
+            if self.fill_from_buffer(&mut state, index, access)? {
+                let window = self.track_use(&mut state, index);
+                return Ok((FillProgress::Served, window));
+            }
+            let (block, window) = self.track_miss(&mut state, index);
+            return Ok((FillProgress::Read(state.generation, block), window));
         }
         let begun = match self.resolve_resident(&mut state, index, access) {
             Ok(true) => FillProgress::Served,
@@ -138,8 +176,9 @@ impl Cache {
         }
         if !segment.is_open_for_stores() {
             add(&self.counters.faults_write_protected, 1);
+            self.record_first_store(index);
         }
-        state.policy.touch(index);
+        state.touch(index);
         Ok(true)
     }
 
@@ -206,7 +245,7 @@ impl Cache {
             if fault == SegmentFault::Fill {
                 self.fill(state, index, permit, buffer)?;
                 if self.lock().segments[index as usize].fault() != SegmentFault::Fill {
-                    add(&self.counters.faults_missing, 1);
+                    self.count_missing(index, access);
                     return Ok(());
                 }
                 continue;

@@ -20,6 +20,7 @@ impl Cache {
         buffer: &mut [u8],
     ) -> Result<MutexGuard<'_, CacheState>> {
         let access = permit.access;
+        let mut was_absent = false;
         loop {
             let mut state = self.lock();
             self.ensure_running(&state)?;
@@ -35,13 +36,19 @@ impl Cache {
                     drop(self.wait(state));
                     continue;
                 }
+                if was_absent {
+                    self.record_missing(index, access);
+                } else if !settled {
+                    self.record_first_store(index);
+                }
                 if access == AccessKind::Write && !state.read_only_segments.is_empty() {
                     self.restore_write_access_to(&mut state, index);
                     self.ensure_running(&state)?;
                 }
-                state.policy.touch(index);
+                state.touch(index);
                 return Ok(state);
             }
+            was_absent = true;
             self.fill(state, index, permit, buffer)?;
         }
     }
@@ -109,9 +116,10 @@ impl Cache {
                 .map_err(|source| self.store_of(index).0.device_error("madvise(MADV_DONTNEED)", source))?;
         }
         if access == AccessKind::Write {
-            self.admit(state, index)?;
+            self.admit(state, index, 1)?;
             state.admitted += 1;
         }
+        self.unstage(state, index);
         self.mark_filling(state, index);
         self.notify_evictor(state);
         Ok(true)
@@ -137,24 +145,57 @@ impl Cache {
         result.map(|()| true)
     }
 
-    /// Ends a fill: installs the bytes, which wakes the threads that wait for the segment. On an error the segment is
-    /// absent.
+    /// Claims never-written segments behind `index`, a never-written segment of which a fill has begun, to the end of its page
+    /// if as many were touched right before it as a page has. Returns the number of neighbouring segments that the fill now
+    /// has. No thread waits for them.
+    pub(super) fn claim_fresh(&self, state: &mut CacheState, index: Index, access: AccessKind) -> usize {
+        let (store, page, segment) = self.store_of(index);
+        let is_absent = |index: Index| state.segments[index as usize].is_absent();
+        // A shorter run may end here, and a segment that is not stored to would count as changed.
+        if index % self.stride < self.per_page || (index - self.per_page..index).any(is_absent) {
+            return 1;
+        }
+        let is_fresh = |n: &u32| {
+            let other = index - u32::from(segment) + n;
+            is_absent(other) && !state.buffer.holds(other) && store.is_unwritten(page, *n as u8)
+        };
+        let more = (u32::from(segment) + 1..self.per_page).take_while(is_fresh).count();
+        let admitted = || access == AccessKind::Read || self.admit(state, index, more).is_ok();
+        if more == 0 || !admitted() || !self.make_room(state, more) {
+            return 1;
+        }
+        (index + 1..=index + more as Index).for_each(|other| self.mark_filling(state, other));
+        if access == AccessKind::Write {
+            state.admitted += more;
+        }
+        self.notify_evictor(state);
+        more + 1
+    }
+
+    /// Ends the fills of neighbouring segments: installs their bytes, which wakes the threads that wait for them. On an
+    /// error the segments are absent.
     pub(super) fn end_fill(
         &self,
         state: &mut CacheState,
-        index: Index,
+        first: Index,
         access: AccessKind,
         bytes: &[u8],
     ) -> Result<()> {
-        if let Err(source) = self.region.install(self.offset(index), bytes, access == AccessKind::Read) {
-            self.fail_fill(state, index, access);
-            return Err(self.store_of(index).0.device_error("UFFDIO_COPY", source));
+        let segments = first..first + (bytes.len() / self.segment_bytes) as Index;
+        if let Err(source) = self.region.install(self.offset(first), bytes, access == AccessKind::Read) {
+            // A part of the range may have been installed.
+            let discarded = self.discard(&segments.clone().collect::<Vec<_>>());
+            self.halt_on_error(state, "madvise(MADV_DONTNEED)", first, discarded);
+            segments.for_each(|index| self.fail_fill(state, index, access));
+            return Err(self.store_of(first).0.device_error("UFFDIO_COPY", source));
         }
-        state.filling -= 1;
-        self.mark_resident(state, index);
-        if access == AccessKind::Write {
-            state.admitted -= 1;
-            self.mark_dirty(state, index);
+        state.filling -= segments.len();
+        for index in segments {
+            self.mark_resident(state, index);
+            if access == AccessKind::Write {
+                state.admitted -= 1;
+                self.mark_dirty(state, index);
+            }
         }
         self.notify_waiters(state);
         Ok(())
@@ -178,21 +219,21 @@ impl Cache {
         self.notify_waiters(state);
     }
 
-    /// Checks that flash has room for one more dirty segment.
-    fn admit(&self, state: &CacheState, index: Index) -> Result<()> {
+    /// Checks that flash has room for `more` dirty segments.
+    pub(super) fn admit(&self, state: &CacheState, index: Index, more: usize) -> Result<()> {
         let (store, ..) = self.store_of(index);
         // Dirty segments of other controllers count too: an early refusal is better than a late one.
-        store.admit((state.dirty.len() + state.writing + state.admitted) as u64 + 1)
+        store.admit((state.dirty.len() + state.writing + state.admitted + more) as u64)
     }
 
     /// Makes a clean or frozen resident segment dirty. Returns false if no frame is free for a staged copy; the
     /// caller then waits for a change.
     pub(super) fn make_dirty(&self, state: &mut CacheState, index: Index) -> Result<bool> {
         if !state.segments[index as usize].is_dirty() {
-            self.admit(state, index)?;
+            self.admit(state, index, 1)?;
         }
         if state.segments[index as usize].needs_copy() {
-            if state.staged.len() >= self.watermarks().staged_copies() {
+            if state.staged.len() >= self.watermarks().staged_copies() || !self.make_room(state, 1) {
                 return Ok(false);
             }
             let mut copy = AlignedBuf::zeroed(self.segment_bytes);
@@ -201,13 +242,20 @@ impl Cache {
             state.segments[index as usize].copied();
             add(&self.counters.staged_copies, 1);
         }
+        self.open_for_stores(state, index)?;
+        Ok(true)
+    }
+
+    /// Lets threads store to a resident segment, which is dirty from now on.
+    pub(super) fn open_for_stores(&self, state: &mut CacheState, index: Index) -> Result<()> {
+        self.split(state, index);
         self.region
             .unprotect(self.offset(index), self.segment_bytes)
             .map_err(|source| self.store_of(index).0.device_error("UFFDIO_WRITEPROTECT", source))?;
         if !state.segments[index as usize].is_dirty() {
             self.mark_dirty(state, index);
         }
-        Ok(true)
+        Ok(())
     }
 
     pub(super) fn mark_dirty(&self, state: &mut CacheState, index: Index) {

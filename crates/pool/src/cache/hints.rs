@@ -22,6 +22,7 @@ impl Cache {
         self.flush(&mut log, controller, &taken, None)?;
         add(&self.counters.write_backs, taken.len() as u64);
         drop(log);
+        self.evict_huge_pages(segments.clone());
         for first in segments.clone().step_by(SEGMENTS_PER_LOCK) {
             let part = first..segments.end.min(first + SEGMENTS_PER_LOCK as Index);
             let mut state = self.lock();
@@ -59,6 +60,7 @@ impl Cache {
         }
         state.pinned_count = wanted.bytes();
         state.pinned = wanted;
+        self.make_small(&mut state, segments);
         Ok(())
     }
 
@@ -82,7 +84,7 @@ impl Cache {
         state.buffer.set_limit(frames);
         while state.frames() > self.limit() {
             let n = (state.frames() - self.limit()).min(SEGMENTS_PER_LOCK);
-            if self.evict(&mut state, n) == 0 && !state.buffer.shed() {
+            if self.evict(&mut state, n, None) == 0 && !self.shed(&mut state) {
                 break;
             }
             drop(state);

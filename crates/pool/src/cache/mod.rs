@@ -21,15 +21,15 @@
 //!    that fills it. No other thread changes its contents except [`Cache::invalidate`], which increments the
 //!    generation, so that the segment is read again. The filling thread looks up the segment's slot after it has set
 //!    the flag.
-//! 5. `resident` includes `FILLING` segments. Together with the slots of the device buffer, it never exceeds `limit`.
-//!    Only a shrinking budget can put it above; then no segment is brought in until it is below again.
+//! 5. `resident` includes `FILLING` segments. Together with the staged copies, the slots of the device buffer and the
+//!    pages of stages (`huge_pages.rs`), it never exceeds `limit`. Only a shrinking budget can put it above; then no segment is brought in until it is below again.
 //! 6. A page fault on a `FILLING` segment is dropped: the filling thread wakes the threads that wait for the segment,
 //!    also if the fill fails.
 //! 7. A handler with reads in flight waits for nothing but their completion: a fault that has to wait is deferred
 //!    (`fault.rs`).
 //!
 //! Page faults are in `fault.rs`, what the fault service drives in `backing.rs`, its threads in `threads.rs`, filling in `fill.rs`,
-//! readahead and hints in `readahead.rs` and `hints.rs`, frames and eviction in `eviction.rs`, write-back and cuts in
+//! readahead, hints and huge pages in `readahead.rs`, `hints.rs` and `huge_pages.rs`, frames and eviction in `eviction.rs`, write-back and cuts in
 //! `flush.rs`.
 //!
 //! Lock order: the log of a store, then this cache, then the tables of a store.
@@ -43,6 +43,8 @@ mod fault;
 mod fill;
 mod flush;
 mod hints;
+mod huge_page_move;
+mod huge_pages;
 mod permissions;
 mod readahead;
 mod threads;
@@ -50,23 +52,26 @@ mod threads;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 use deepram_core::paging::readahead::{Streams, max_window};
 use deepram_core::paging::{DirtySet, SegmentState};
 use deepram_core::{Addr, PageId};
 
 use self::device_buffer::DeviceBuffer;
-use self::eviction::{Policy, policy};
+use self::eviction::Policy;
+use self::huge_pages::Chunks;
 use self::readahead::ReadaheadJob;
 use crate::device::ReadQueues;
 use crate::error::{PoolError, Result};
-use crate::options::OpenOptions;
+use crate::options::{FaultOptions, OpenOptions};
 use crate::region::Region;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
 use deepram_linux::buffer::AlignedBuf;
+use deepram_linux::stage_memory::StageMemory;
 use deepram_linux::work_queue::WorkQueue;
-use deepram_pager::Spans;
+use deepram_pager::{Recorder, Spans};
 
 pub(crate) use device_buffer::Part;
 pub(crate) use fail_stop::PanicGuard;
@@ -106,10 +111,21 @@ pub(crate) struct Cache {
     queues: ReadQueues,
     /// Readahead jobs.
     readahead_jobs: WorkQueue<ReadaheadJob>,
-    /// Whether sequences of misses start readahead.
-    readahead_enabled: bool,
+    /// How page faults are served.
+    faults: FaultOptions,
     /// Page faults that have to wait.
     deferred_faults: fault::DeferredFaults,
+    /// Memory of the stages; `None`: there are no huge pages.
+    staging: Option<StageMemory>,
+    /// Notified when a chunk is to be staged.
+    stage_work: Condvar,
+    /// Times of the stages count from here.
+    started: Instant,
+    /// Called with the offset of a chunk that has been moved into memory and is not yet protected.
+    #[cfg(test)]
+    pub(crate) moved: std::sync::OnceLock<Box<dyn Fn(usize) + Send + Sync>>,
+    /// Records faults, if an option asks for it.
+    recorder: Option<Recorder>,
     /// The limit on the bytes written to each device in a day, if there is one.
     allowance: allowance::Allowance,
 }
@@ -130,6 +146,8 @@ pub(crate) struct CacheState {
     policy: Policy,
     /// Segments loaded by call, which are not resident.
     buffer: DeviceBuffer,
+    /// Chunks that are staged or huge pages.
+    chunks: Chunks,
     staged: HashMap<Index, AlignedBuf>,
     /// Number of times that contents changed other than by stores (rollback, free). A fill during which it changes
     /// must read again.
@@ -156,9 +174,14 @@ pub(crate) struct CacheState {
 }
 
 impl CacheState {
-    /// Returns the number of frames in use, by resident segments and by the device buffer.
+    /// Returns the number of frames in use, by resident segments, staged copies, the device buffer and the stages.
     fn frames(&self) -> usize {
-        self.resident + self.buffer.held()
+        self.resident + self.staged.len() + self.buffer.held() + self.chunks.frames()
+    }
+
+    /// Records a use of a resident segment.
+    fn touch(&mut self, index: Index) {
+        self.policy.touch(self.chunks.unit(index).start);
     }
 
     fn record_error(&mut self, error: PoolError) {
@@ -199,6 +222,13 @@ impl Cache {
         let controllers = stores.len();
         let allowance = allowance::Allowance::new(options.writes_per_day, &stores);
         let queues = ReadQueues::new(stores[0].device(), loads.depth);
+        let staging = huge_pages::staging(&region, options);
+        let chunks = Chunks::new(&region, staging.as_ref(), segment_bytes);
+        let recorder = options.record_faults_to.as_deref().map(Recorder::create).transpose();
+        let recorder = recorder.map_err(|error| PoolError::Option {
+            option: "record_faults_to",
+            problem: format!("no record of faults can be written there: {error}"),
+        })?;
         let cache = Self {
             region,
             stores,
@@ -214,8 +244,9 @@ impl Cache {
                 write_back_cursors: vec![0; controllers],
                 filling: 0,
                 admitted: 0,
-                policy: policy(options.policy, most_frames),
+                policy: options.policy.build(most_frames),
                 buffer,
+                chunks,
                 staged: HashMap::new(),
                 generation: 0,
                 streams: Streams::new(max_window(most_frames)),
@@ -239,11 +270,17 @@ impl Cache {
             handlers,
             queues,
             readahead_jobs,
-            readahead_enabled: options.faults.readahead,
+            faults: options.faults.clone(),
             deferred_faults: fault::DeferredFaults::default(),
+            staging,
+            stage_work: Condvar::new(),
+            started: Instant::now(),
+            #[cfg(test)]
+            moved: std::sync::OnceLock::new(),
+            recorder,
             allowance,
         };
-        cache.update_frame_limit()?;
+        cache.update_frame_limit(&cache.lock())?;
         Ok(cache)
     }
 
@@ -302,15 +339,19 @@ impl Cache {
     /// Returns the counters and the DRAM in use.
     pub(crate) fn stats(&self) -> Stats {
         // Most counters change under the lock, so a finished access has been counted.
-        let state = self.lock();
+        self.stats_of(&self.lock())
+    }
+
+    /// As [`Cache::stats`], for the holder of the lock.
+    fn stats_of(&self, state: &CacheState) -> Stats {
         let counters = self.counters.read();
-        let staged = state.staged.len() * self.segment_bytes;
-        let dram = state.frames() * self.segment_bytes + staged + self.overhead(&state) + self.handlers;
+        let dram = state.frames() * self.segment_bytes + self.overhead(state) + self.handlers;
         Stats {
             resident_segments: state.resident as u64,
             dirty_segments: state.dirty.len() as u64,
             buffered_segments: state.buffer.len() as u64,
             promotion_threshold: u64::from(state.buffer.threshold()),
+            frames: state.frames() as u64,
             dram_bytes: dram as u64,
             budget_bytes: (self.budget.load(Relaxed) + self.handlers) as u64,
             ..counters
@@ -325,6 +366,12 @@ impl Cache {
     /// Drops these segments, because their contents on flash have changed.
     pub(crate) fn invalidate(&self, state: &mut CacheState, segments: impl IntoIterator<Item = Index>) {
         state.generation += 1;
+        let mut segments: Vec<Index> = segments.into_iter().collect();
+        segments.sort_unstable();
+        segments.dedup();
+        for run in segments.chunk_by(|a, b| a + 1 == *b) {
+            self.take_huge_pages(state, run[0]..run[0] + run.len() as Index);
+        }
         let mut dropped = Vec::new();
         for index in segments {
             state.buffer.invalidate(index);
@@ -344,7 +391,6 @@ impl Cache {
             state.segments[index as usize].clear();
             dropped.push(index);
         }
-        dropped.sort_unstable();
         if let (Some(&first), discarded) = (dropped.first(), self.discard(&dropped)) {
             // Bytes left in a frame would be taken for the new contents.
             self.halt_on_error(state, "madvise(MADV_DONTNEED)", first, discarded);
@@ -374,6 +420,7 @@ impl Cache {
     /// Stops the evictor and write-back, and wakes all waiting threads.
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
+        self.stage_work.notify_all();
         self.evictor_work.notify_all();
         self.write_back_work.notify_all();
         self.changed.notify_all();
@@ -384,5 +431,6 @@ impl Cache {
     pub(crate) fn close(&self) {
         let _state = self.lock();
         self.close_mapping();
+        self.flush_record();
     }
 }

@@ -1,14 +1,16 @@
-//! Readahead: windows of sequential or strided misses, and segments that a program announces (`will_need`). Handlers
+//! Readahead: windows of sequential or strided misses, the blocks around missed segments, and segments that a program announces
+//! (`will_need`). Handlers
 //! read these segments, in runs of neighbouring slots, while they serve page faults.
 //!
 //! No thread waits for readahead, and readahead delays no thread: a segment is skipped if no frame is free, and a
 //! read error shows when a program accesses the segment.
 
 use std::io;
+use std::ops::Range;
 
 use deepram_core::PageId;
 use deepram_core::paging::Window;
-use deepram_pager::service::{BATCH, TriggerPage};
+use deepram_pager::service::{BATCH, Trigger, TriggerPage};
 
 use super::{AccessKind, Cache, CacheState, Index};
 use crate::stats::add;
@@ -37,13 +39,37 @@ pub(crate) struct IncomingSegment {
 }
 
 impl Cache {
-    /// Records a miss, or the use of a window's trigger segment. Returns the readahead window that should be read
-    /// now.
-    pub(super) fn track_miss(&self, state: &mut CacheState, index: Index) -> Option<Window> {
-        if !self.readahead_enabled {
-            return None;
+    /// Records a miss. Returns the segments to read with it, and the readahead window that should be read now.
+    pub(super) fn track_miss(&self, state: &mut CacheState, index: Index) -> (Range<Index>, Option<Window>) {
+        if !self.faults.readahead {
+            return (index..index + 1, None);
         }
-        state.streams.record_fault(self.offset(index))
+        let free = self.watermarks().frames.saturating_sub(state.frames());
+        let is_room = |segments| self.faults.fault_around && segments <= free;
+        let CacheState { buffer, streams, .. } = state;
+        buffer.triggers.record_miss(streams, index, self.segment_bytes, is_room)
+    }
+
+    /// Records the use of a segment of the device buffer. Returns the readahead window that should be read now.
+    pub(super) fn track_use(&self, state: &mut CacheState, index: Index) -> Option<Window> {
+        if self.faults.readahead { state.streams.record_use(self.offset(index)) } else { None }
+    }
+
+    /// Begins to read the other segments of a missed segment's block. Returns them, and the probe among them.
+    pub(super) fn fault_around(
+        &self,
+        block: Range<Index>,
+        missed: Index,
+    ) -> (Vec<IncomingSegment>, Option<TriggerPage>) {
+        if block.len() == 1 {
+            return (Vec::new(), None);
+        }
+        let last = self.segments() as Index;
+        let others = block.filter(|&index| index != missed && index < last);
+        let neighbours = self.begin_readahead(others.collect());
+        let probe = self.lock().buffer.triggers.choose_probe(neighbours.len());
+        let probe = probe.map(|at| (self.offset(neighbours[at].index), Trigger::Probe));
+        (neighbours, probe)
     }
 
     /// Queues a readahead window.
@@ -91,7 +117,9 @@ impl Cache {
         let generation = state.generation;
         let stopping = state.stopping;
         segments.retain(|&index| {
-            let absent = state.segments[index as usize].is_absent() && !state.buffer.holds(index);
+            let absent = state.segments[index as usize].is_absent()
+                && !state.chunks.is_staged(index)
+                && !state.buffer.holds(index);
             if stopping || !absent || !self.make_room(&mut state, 1) {
                 return false;
             }
@@ -157,6 +185,7 @@ impl Cache {
         } else {
             nothing.extend(run.iter().map(|found| found.index));
         }
+        let kind = trigger.map_or(Trigger::Window, |(_, kind)| kind);
         let trigger = trigger.map(|(at, _)| at);
         let at = |index: Index| self.offset(index);
         let together = |a: &(Index, usize), b: &(Index, usize)| {
@@ -169,10 +198,12 @@ impl Cache {
             if state.generation != run[0].generation {
                 drop(state);
                 nothing.extend(part.iter().map(|(index, _)| *index));
-            } else if Some(at(first)) == trigger && state.streams.is_trigger(at(first)) {
+            } else if Some(at(first)) == trigger
+                && (kind == Trigger::Probe || state.streams.is_trigger(at(first)))
+            {
                 // The trigger segment stays out of the cache, so that its use causes a page fault.
                 self.fail_fill(&mut state, first, AccessKind::Read);
-                state.buffer.keep_trigger(first, bytes);
+                state.buffer.keep_trigger(first, kind, bytes);
                 self.wake_or_halt(&mut state, first);
             } else if self.region.install(at(first), bytes, true).is_ok() {
                 state.filling -= part.len();

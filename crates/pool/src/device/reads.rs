@@ -15,31 +15,31 @@ use deepram_linux::lock::lock;
 const WAIT_SHARE: usize = 8;
 
 /// A completed read.
-pub(crate) struct CompletedRead {
+pub(crate) struct CompletedRead<B = ReadBuffer> {
     /// The request number given to [`ReadQueue::start`].
     pub(crate) request: usize,
     /// The buffer, with the bytes if there is no error.
-    pub(crate) slot: ReadBuffer,
+    pub(crate) slot: B,
     pub(crate) result: io::Result<()>,
 }
 
-struct ReadInFlight {
+struct ReadInFlight<B> {
     device: Arc<dyn Device>,
     offset: u64,
-    slot: ReadBuffer,
+    slot: B,
 }
 
-/// A queue of reads. Each read in flight has its own request number.
-pub(crate) struct ReadQueue {
+/// A queue of reads into buffers, whose memory does not move with them. Each read in flight has its own request number.
+pub(crate) struct ReadQueue<B: AsMut<[u8]> = ReadBuffer> {
     ring: Option<Box<dyn Ring>>,
-    in_flight: Vec<Option<ReadInFlight>>,
+    in_flight: Vec<Option<ReadInFlight<B>>>,
     free: Vec<usize>,
     /// Reads started but not yet submitted.
     pushed: usize,
-    ended: VecDeque<CompletedRead>,
+    ended: VecDeque<CompletedRead<B>>,
 }
 
-impl ReadQueue {
+impl<B: AsMut<[u8]>> ReadQueue<B> {
     /// Makes a queue of `depth` reads from this device and others of its kind; of one read at a time if `ring` is
     /// false or the device has no ring.
     pub(crate) fn new(device: &Arc<dyn Device>, depth: u16, ring: bool) -> Self {
@@ -67,14 +67,8 @@ impl ReadQueue {
     }
 
     /// Starts to fill a buffer from a device. [`ReadQueue::next`] submits the read.
-    pub(crate) fn start(
-        &mut self,
-        request: usize,
-        device: &Arc<dyn Device>,
-        offset: u64,
-        mut slot: ReadBuffer,
-    ) {
-        let (at, len) = (slot.bytes_mut().as_mut_ptr(), slot.bytes().len());
+    pub(crate) fn start(&mut self, request: usize, device: &Arc<dyn Device>, offset: u64, mut slot: B) {
+        let (at, len) = (slot.as_mut().as_mut_ptr(), slot.as_mut().len());
         let pushed = self.ring.as_mut().zip(device.queue_fd()).is_some_and(|(ring, fd)| {
             // SAFETY: the buffer stays in `in_flight`, where no code accesses it, until the read has completed
             // (`next`, `drop`), and its memory does not move with it. The descriptor belongs to a device that is kept
@@ -86,13 +80,13 @@ impl ReadQueue {
             self.pushed += 1;
             self.in_flight[request] = Some(ReadInFlight { device: Arc::clone(device), offset, slot });
         } else {
-            let result = device.read(offset, slot.bytes_mut());
+            let result = device.read(offset, slot.as_mut());
             self.ended.push_back(CompletedRead { request, slot, result });
         }
     }
 
     /// Waits for the next completed read; `None` if no read is in flight.
-    pub(crate) fn next(&mut self) -> Option<CompletedRead> {
+    pub(crate) fn next(&mut self) -> Option<CompletedRead<B>> {
         loop {
             if let Some(ended) = self.ended.pop_front() {
                 self.free.push(ended.request);
@@ -116,9 +110,9 @@ impl ReadQueue {
             let request = request as usize;
             let Some(mut read) = self.in_flight.get_mut(request).and_then(Option::take) else { continue };
             let result = match usize::try_from(result) {
-                Ok(n) if n == read.slot.bytes().len() => Ok(()),
+                Ok(n) if n == read.slot.as_mut().len() => Ok(()),
                 // A short read: a plain read finishes it and reports any error.
-                Ok(_) => read.device.read(read.offset, read.slot.bytes_mut()),
+                Ok(_) => read.device.read(read.offset, read.slot.as_mut()),
                 Err(_) => Err(io::Error::from_raw_os_error(-result)),
             };
             self.ended.push_back(CompletedRead { request, slot: read.slot, result });
@@ -126,7 +120,7 @@ impl ReadQueue {
     }
 }
 
-impl Drop for ReadQueue {
+impl<B: AsMut<[u8]>> Drop for ReadQueue<B> {
     fn drop(&mut self) {
         // The kernel may write to the buffers until their reads have completed.
         while self.next().is_some() {}

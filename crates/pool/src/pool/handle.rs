@@ -93,6 +93,7 @@ impl Inner {
     /// Stops the threads and releases the devices.
     fn end(&self) {
         self.closed.store(true, Release);
+        drop(lock(&self.listening).take());
         self.cache.stop();
         for background_thread in lock(&self.background_threads).drain(..) {
             // The runtime has already reported a panic of this thread.

@@ -11,6 +11,8 @@ mod persist;
 mod roots;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_huge_pages;
 mod token_view;
 
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, Bytes, Epoch, PageId, Redundancy, Retention, SegmentSize, Status};
+use deepram_linux::lock::lock;
+use deepram_metrics::{ListenAddress, Server};
 use uuid::Uuid;
 
 use crate::cache::{Cache, Cut, Handlers};
@@ -168,6 +172,8 @@ struct Inner {
     closed: AtomicBool,
     /// Serializes changes of persist regions.
     regions: std::sync::Mutex<()>,
+    /// Serves the statistics.
+    listening: std::sync::Mutex<Option<Server>>,
 }
 
 impl Pool {
@@ -636,6 +642,16 @@ impl Pool {
     #[must_use]
     pub fn fault_latency(&self) -> Vec<(Duration, u64)> {
         self.unchecked().counters.histograms.fault_latency()
+    }
+
+    /// Returns the address at which the statistics are served ([`crate::OpenOptions::listen`]), with the port that was chosen
+    /// for port 0; `None` if they are not served.
+    ///
+    /// # Errors
+    /// [`PoolError::Closed`], [`PoolError::ForkedChild`].
+    pub fn listen_address(&self) -> Result<Option<ListenAddress>> {
+        let server = lock(&self.live()?.listening);
+        Ok(server.as_ref().map(|server| server.address().clone()))
     }
 
     /// Returns and clears the reasons why accesses through the mapped memory failed; each such access raised a

@@ -19,11 +19,14 @@ use crate::error::{PoolError, Result};
 use crate::memory_controller::MemoryInfo;
 use crate::options::{CreateOptions, Mapping, OpenOptions};
 use crate::process::Owner;
+use crate::published::{self, Published};
 use crate::region::{Region, WatchError};
 use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Store};
+use deepram_linux::clock::monotonic_ns;
 use deepram_linux::signals::spawn;
 use deepram_linux::uffd::WatchMode;
+use deepram_metrics::{ListenAddress, Server};
 
 /// Addresses at which pools are mapped by default: a range of 48 TiB that neither the kernel nor a sanitizer uses by
 /// itself.
@@ -188,6 +191,8 @@ impl Pool {
         let cache = Arc::new(cache);
         let uuid = stores[0].identity().uuid;
         let memories = memory::open(memories, uuid, stores.len() as u32, &options.memory)?;
+        let listening =
+            options.listen.as_ref().map(|address| listen(address, &stores, &cache)).transpose()?;
         // All checks have passed. The devices change from here on.
         for store in &stores {
             store.resume()?;
@@ -198,7 +203,8 @@ impl Pool {
             source,
         };
         let handlers = Handlers::start(&cache, plan).map_err(spawn_error)?;
-        let background_thread = |name: &str, body: fn(&Cache)| {
+        type Body = Box<dyn FnOnce(&Cache) + Send>;
+        let background_thread = |name: &str, body: Body| {
             let cache = Arc::clone(&cache);
             spawn(name, None, move || {
                 let _guard = PanicGuard(&cache);
@@ -206,10 +212,22 @@ impl Pool {
             })
             .map_err(spawn_error)
         };
-        let evictor = background_thread("deepram-evict", Cache::run_evictor)?;
-        let writer = background_thread("deepram-writeback", Cache::run_writeback);
+        let name = published::name(&stores);
+        let visible = Published::new(&name);
+        if let Err(error) = &visible {
+            tracing::warn!(%error, "the pool is not visible to `deepram top`");
+        }
+        let evictor = background_thread(
+            "deepram-evict",
+            Box::new(move |cache| cache.run_evictor(visible.as_ref().ok())),
+        )?;
+        let writer = background_thread("deepram-writeback", Box::new(Cache::run_writeback));
         let writer = writer.inspect_err(|_| cache.stop())?;
-        let background_threads = vec![evictor, writer];
+        let mut background_threads = vec![evictor, writer];
+        for n in 0..cache.stagers() {
+            let stager = background_thread(&format!("deepram-stage-{n}"), Box::new(Cache::run_stager));
+            background_threads.push(stager.inspect_err(|_| cache.stop())?);
+        }
         let inner = Inner {
             id: OPENINGS.fetch_add(1, Relaxed),
             owner,
@@ -222,6 +240,7 @@ impl Pool {
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             regions: Mutex::default(),
+            listening: Mutex::new(listening),
         };
         let pool = Self { inner: SharedInner::new(inner) };
         pool.replay_lines()?;
@@ -314,6 +333,19 @@ fn overwrite(devices: &[Arc<dyn Device>], may: bool) -> Result<()> {
         signature::wipe(&**device, &signatures).map_err(failed(device, "wiping existing content"))?;
     }
     Ok(())
+}
+
+/// Serves the statistics of a pool that is being opened.
+fn listen(address: &ListenAddress, stores: &[Arc<Store>], cache: &Arc<Cache>) -> Result<Server> {
+    let (name, began_ns) = (published::name(stores), monotonic_ns());
+    let (counters, cache) = (Arc::clone(&cache.counters), Arc::downgrade(cache));
+    let source = Arc::new(move || {
+        // A request may still be answered while the pool is closed.
+        let stats = cache.upgrade().map_or_else(|| counters.read(), |cache| cache.stats());
+        published::statistics(name.clone(), began_ns, &stats, &counters.histograms)
+    });
+    Server::start(address, source)
+        .map_err(|error| PoolError::Option { option: "listen", problem: format!("{address}: {error}") })
 }
 
 fn open_devices<P: AsRef<Path>>(paths: &[P], writable: bool) -> Result<Vec<Arc<dyn Device>>> {

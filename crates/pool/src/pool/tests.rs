@@ -177,3 +177,31 @@ fn threads_that_wait_for_a_change_are_told_when_a_panic_stops_the_pool() {
     assert!(ended.recv_timeout(PATIENCE).expect("the reader hangs"));
     everything_stops(&folder, pool, addr, token);
 }
+
+#[test]
+fn a_pool_serves_its_statistics_until_it_is_closed() {
+    use std::net::TcpStream;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool");
+    Pool::create(&[&path], &CreateOptions::new(MIB)).unwrap();
+    let any: crate::ListenAddress = "127.0.0.1:0".parse().unwrap();
+    let options = OpenOptions::new(16 * MIB).mapping(Mapping::Off).listen(any.clone());
+    let pool = Pool::open(&[&path], &options).unwrap();
+    let Some(address @ crate::ListenAddress::Loopback(port)) = pool.listen_address().unwrap() else {
+        panic!("no port")
+    };
+    assert_ne!(address, any);
+    TcpStream::connect(port).unwrap();
+
+    let other = folder.path().join("other");
+    Pool::create(&[&other], &CreateOptions::new(MIB)).unwrap();
+    let taken = OpenOptions::new(16 * MIB).mapping(Mapping::Off).listen(address);
+    let error = Pool::open(&[&other], &taken).err().unwrap();
+    assert!(matches!(&error, PoolError::Option { option: "listen", .. }), "{error}");
+    pool.close().unwrap();
+    assert!(TcpStream::connect(port).is_err());
+    let pool = Pool::open(&[&other], &taken.mapping(Mapping::Off)).unwrap();
+    TcpStream::connect(port).unwrap();
+    pool.abandon().unwrap();
+    assert!(TcpStream::connect(port).is_err());
+}

@@ -104,6 +104,11 @@ impl Store {
         }
     }
 
+    /// Returns whether the tables in memory say that a segment was never written.
+    pub(crate) fn is_unwritten(&self, page: PageId, segment: u8) -> bool {
+        matches!(self.locate(page, segment, None), Ok(TableLookup::Unwritten))
+    }
+
     /// Checks the result of a read at a [`SlotLocation`]. On a mismatch, reads the segment at its new location if it
     /// was moved; otherwise it is damaged.
     pub(crate) fn verify_read(

@@ -96,7 +96,7 @@ impl One<'_> {
     }
 }
 
-fn run(seed: u64, faults: FaultOptions, policy: Option<PagerPolicy>) {
+fn run(seed: u64, faults: FaultOptions, policy: PagerPolicy) {
     // Little flash: blocks are reclaimed and tokens given up during the run.
     let scratch = Scratch::new(&CreateOptions {
         retention: Retention::KeepLast(3),
@@ -158,7 +158,11 @@ fn run(seed: u64, faults: FaultOptions, policy: Option<PagerPolicy>) {
 fn threads_fault_while_syncs_rollbacks_frees_and_reclamation_go_on() {
     if mappable() {
         seeds::each(4, |seed| {
-            run(seed, FaultOptions { pin_lone_thread: seed % 2 == 0, ..FaultOptions::default() }, None)
+            run(
+                seed,
+                FaultOptions { pin_lone_thread: seed % 2 == 0, ..FaultOptions::default() },
+                PagerPolicy::default(),
+            )
         });
     }
 }
@@ -167,7 +171,11 @@ fn threads_fault_while_syncs_rollbacks_frees_and_reclamation_go_on() {
 fn so_they_do_with_a_handler_for_each_read() {
     if mappable() {
         seeds::each(2, |seed| {
-            run(seed + 50, FaultOptions { io_uring: false, ..FaultOptions::default() }, None)
+            run(
+                seed + 50,
+                FaultOptions { io_uring: false, ..FaultOptions::default() },
+                PagerPolicy::default(),
+            )
         });
     }
 }
@@ -176,7 +184,7 @@ fn so_they_do_with_a_handler_for_each_read() {
 fn so_they_do_under_every_policy_and_with_one_handler() {
     if mappable() {
         for (seed, policy) in (100..).zip(PagerPolicy::ALL) {
-            run(seed, FaultOptions { handlers: 1, ..FaultOptions::default() }, Some(policy));
+            run(seed, FaultOptions { handlers: 1, ..FaultOptions::default() }, policy);
         }
     }
 }

@@ -16,6 +16,7 @@ mod faults;
 mod files;
 mod filled;
 mod forked;
+mod fresh;
 mod full;
 mod gate;
 mod hints;

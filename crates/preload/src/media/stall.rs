@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use deepram_core::emulation::{BusClock, Debt, Estimate};
+use deepram_linux::clock::{monotonic_ns, thread_cpu_ns};
 use deepram_linux::slow_memory::Sampler;
 use deepram_linux::step::{ExtendedState, Registers};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
@@ -113,7 +114,7 @@ impl Stalls {
 
     /// Begins to count the thread's time.
     pub(super) fn begin(&mut self) {
-        self.processor_ps = now_ps(libc::CLOCK_THREAD_CPUTIME_ID);
+        self.processor_ps = now_ps(thread_cpu_ns);
     }
 
     /// Looks at the thread, and stalls it for the time since the last signal.
@@ -121,26 +122,26 @@ impl Stalls {
     /// # Safety
     /// The registers and the state are those of this thread, which was interrupted.
     unsafe fn tick(&mut self, registers: &mut Registers, extended: ExtendedState) {
-        let run_ps = now_ps(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(self.processor_ps);
+        let run_ps = now_ps(thread_cpu_ns).saturating_sub(self.processor_ps);
         self.unsampled_ps += run_ps;
         if self.is_window_due() {
-            let begin = now_ps(libc::CLOCK_MONOTONIC);
+            let begin = now_ps(monotonic_ns);
             // SAFETY: the caller's promise; a fault of an instruction is the program's own.
             let window = unsafe { self.sampler.window(registers, extended) };
             if let Some(window) = window {
                 self.estimate.add(window);
             }
-            self.window_ps = now_ps(libc::CLOCK_MONOTONIC) - begin;
+            self.window_ps = now_ps(monotonic_ns) - begin;
             self.debt.pay(self.window_ps);
             self.unsampled_ps = 0;
         }
         self.debt.owe(self.estimate.stall_ps(run_ps));
-        let now = now_ps(libc::CLOCK_MONOTONIC);
+        let now = now_ps(monotonic_ns);
         let free_at = self.book(now, run_ps);
         let due = self.debt.due_ps();
         wait_until(free_at.max(now + due));
         self.debt.pay(due);
-        self.processor_ps = now_ps(libc::CLOCK_THREAD_CPUTIME_ID);
+        self.processor_ps = now_ps(thread_cpu_ns);
     }
 
     fn is_window_due(&self) -> bool {
@@ -166,15 +167,12 @@ impl Stalls {
 
 /// A clock in picoseconds. The count wraps when the machine has been up for 213 days; runs that include that moment are stalled
 /// wrongly once.
-fn now_ps(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure; the clocks exist.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64).wrapping_mul(PS_PER_NS)
+fn now_ps(clock: fn() -> u64) -> u64 {
+    clock().wrapping_mul(PS_PER_NS)
 }
 
 fn wait_until(end: u64) {
-    while now_ps(libc::CLOCK_MONOTONIC) < end {
+    while now_ps(monotonic_ns) < end {
         std::hint::spin_loop();
     }
 }

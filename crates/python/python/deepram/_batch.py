@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import errors
 from ._array import StaleArray, memory_of, span_of
 from ._memory import Memory
+from ._native import segment_digests
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -105,20 +107,65 @@ def update(array: np.ndarray, values: ArrayLike) -> int:
     start = -((memory.address + span_of(array, memory)[0]) % _SEGMENT) if array.size else 0
     for first in range(start, len(target), _COMPARED):
         at, end = max(first, 0), min(first + _COMPARED, len(target))
-        borders = np.arange(first, end + _SEGMENT, _SEGMENT).clip(at, end)
-        lengths = np.diff(borders)
-        borders = borders[:-1][lengths > 0]
-        if borders.size == 0:
-            continue
-        changed = np.add.reduceat(target[at:end] != new[at:end], borders - at, dtype=np.int64) > 0
-        ends = np.append(borders[1:], end)
-        # Neighbours are stored together.
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], changed, [False])).astype(np.int8)))
-        for low, high in zip(edges[::2], edges[1::2]):
-            part = slice(borders[low], ends[high - 1])
-            target[part] = new[part]
-            stored += part.stop - part.start
-    return int(stored)
+        borders = np.unique(np.arange(first, end + _SEGMENT, _SEGMENT).clip(at, end))
+        if borders.size > 1:
+            changed = np.add.reduceat(target[at:end] != new[at:end], borders[:-1] - at, dtype=np.int64) > 0
+            stored += _store_segments(target, new, borders, changed)
+    return stored
+
+
+def _store_segments(
+    target: NDArray[Any], new: NDArray[Any], borders: NDArray[np.int64], changed: NDArray[np.bool_]
+) -> int:
+    """Stores the changed ones of the segments between these borders, neighbours together; returns their bytes."""
+    stored = 0
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], changed, [False])).astype(np.int8)))
+    for first, end in zip(edges[::2], edges[1::2]):
+        part = slice(int(borders[first]), int(borders[end]))
+        target[part] = new[part]
+        stored += part.stop - part.start
+    return stored
+
+
+class Copied:
+    """The contents that an array of a pool was given last, as digests of its segments.
+
+    The next contents are compared with the digests, so that the array itself, which may be on flash, is not read. The
+    digests are used only as long as the pool says that nothing else has changed the array.
+    """
+
+    def __init__(self) -> None:
+        self._address: int | None = None
+        self._digests: NDArray[np.uint64] = np.empty((0, 2), np.uint64)
+        self._token = -1
+
+    def update(self, array: np.ndarray, values: NDArray[np.uint8]) -> int:
+        """Copies values into a whole array of bytes, as :func:`update` does; returns the number of bytes stored."""
+        digests = np.frombuffer(segment_digests(values.ctypes.data, values.size, _SEGMENT), np.uint64).reshape(-1, 2)
+        address = _memory(array).address
+        is_known = self._is_known(array, address)
+        # A failure in the midst leaves an array of which nothing is known.
+        self._address = None
+        if is_known:
+            borders = np.append(np.arange(0, values.size, _SEGMENT), values.size)
+            changed = (digests != self._digests).any(axis=1)
+            stored = _store_segments(np.asarray(array), values, borders, changed)
+        else:
+            stored = update(array, values)
+        self._address, self._digests = address, digests
+        return stored
+
+    def synced(self, token: int) -> None:
+        """Records the token of the sync that has made the last contents durable."""
+        self._token = token
+
+    def _is_known(self, array: np.ndarray, address: int) -> bool:
+        if self._address != address or len(self._digests) != -(-array.size // _SEGMENT):
+            return False
+        try:
+            return not _memory(array).state.native.changed_between(self._token, None, address, array.size)
+        except errors.TokenError:
+            return False
 
 
 def _differs(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:

@@ -87,7 +87,9 @@ class State:
     closed: bool
     native: NativePool
 
-    def __init__(self, paths: tuple[str, ...], dram: int, mapping: str) -> None:
+    def __init__(
+        self, paths: tuple[str, ...], dram: int, mapping: str, listen: str | None = None
+    ) -> None:
         key = tuple(os.path.realpath(path) for path in paths)
         if key in OPEN and not OPEN[key].closed:
             raise errors.BusyError(
@@ -100,7 +102,7 @@ class State:
         self.closed = True
         self.lock = threading.RLock()
         self.mapping = mapping
-        self.native = open_native(paths, dram, mapping)
+        self.native = open_native(paths, dram, mapping, listen)
         self.entries = _catalogue.read(self.native)
         self.changed = False
         self.memories: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
@@ -339,14 +341,14 @@ def find(entries: dict[str, Entry], name: str) -> Entry:
     raise KeyError(f"no array {name!r}; there are: {there}")
 
 
-def open_native(paths: tuple[str, ...], dram: int, mapping: str) -> NativePool:
+def open_native(paths: tuple[str, ...], dram: int, mapping: str, listen: str | None) -> NativePool:
     """Opens the pool; with mapping "auto", in the way that this process may."""
     if mapping != "auto":
-        return NativePool(list(paths), dram, mapping)
+        return NativePool(list(paths), dram, mapping, listen)
     try:
-        return NativePool(list(paths), dram, "full")
+        return NativePool(list(paths), dram, "full", listen)
     except errors.WatchError:
-        native = NativePool(list(paths), dram, "user")
+        native = NativePool(list(paths), dram, "user", listen)
     warnings.warn(
         "this process may not use userfaultfd for system calls: reading a file directly into an array of the pool, or "
         "writing an array to a file, fails with EFAULT ('Bad address') where elements are not in DRAM. Copy through "

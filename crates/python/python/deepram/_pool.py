@@ -68,6 +68,8 @@ class Pool(Mapping[str, Array]):
         overwrite: for a new pool on a block device, whether known content there may be destroyed.
         mapping: "full" lets system calls use the pool's memory, which needs the right to use userfaultfd; "user" needs
             no right, but system calls on memory that is not in DRAM fail; "auto" takes the first that works.
+        listen: an address, "unix:PATH" or "HOST:PORT" of this machine, at which the pool serves its statistics over HTTP
+            while it is open, for Prometheus at /metrics. ``deepram top`` shows every open pool in any case.
 
     Raises:
         FileNotFoundError: the file does not exist and no size is given.
@@ -89,6 +91,7 @@ class Pool(Mapping[str, Array]):
         redundancy: tuple[int, int] | None = None,
         overwrite: bool = False,
         mapping: str = "auto",
+        listen: str | None = None,
     ) -> None:
         paths = tuple(os.fspath(part) for part in ([path] if isinstance(path, (str, os.PathLike)) else path))
         wanted = None if size is None else size_in_bytes("size", size)
@@ -115,7 +118,7 @@ class Pool(Mapping[str, Array]):
         if budget is None:
             budget = default_dram(paths, wanted)
         try:
-            self._state = State(paths, budget, mapping)
+            self._state = State(paths, budget, mapping, listen)
         except BaseException:
             for part in new:
                 os.unlink(part)

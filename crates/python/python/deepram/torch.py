@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ._array import Array
-from ._batch import gather, update
+from ._batch import Copied, gather, update
 from ._pool import Pool
 
 __all__ = ["Checkpoint", "Dataset", "tensor"]
@@ -72,7 +72,10 @@ class Dataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
 class Checkpoint:
     """Checkpoints of objects with a ``state_dict``, such as models and optimisers, in a pool.
 
-    A checkpoint writes the segments (4 KiB) that differ from the one before, and is durable when :meth:`save` returns.
+    A checkpoint writes the segments (4 KiB) that differ from the one before, and is durable when :meth:`save` returns. The
+    first one compares the state with that in the pool; the others compare digests (XXH3, 128 bits) of the segments, 16
+    bytes each, which the object keeps in memory.
+
     The tokens are those of the pool: :meth:`deepram.Pool.rollback` and then :meth:`load` return to an earlier one.
 
     Args:
@@ -91,6 +94,7 @@ class Checkpoint:
         self.pool = pool
         self.prefix = prefix
         self.objects = objects
+        self._copied: dict[str, Copied] = {}
 
     @property
     def exists(self) -> bool:
@@ -107,12 +111,15 @@ class Checkpoint:
             TypeError: a state or a value cannot be stored.
             errors.NoSpaceError, errors.NoAddressSpaceError: the pool is full; the last checkpoint is intact.
         """
-        writer = _Writer(self.pool, self.prefix)
+        writer = _Writer(self.pool, self.prefix, self._copied)
         states = {name: writer.describe(name, thing.state_dict()) for name, thing in self.objects.items()}
         description = {"format": FORMAT, "objects": states, "values": writer.describe("values", values)}
         writer.store_bytes("small", bytes(writer.small))
         writer.store_bytes("description", json.dumps(description).encode())
-        return self.pool.sync()
+        token = self.pool.sync()
+        for copied in self._copied.values():
+            copied.synced(token)
+        return token
 
     def load(self) -> dict[str, Any]:
         """Loads the state of the last checkpoint into all objects, and returns the values kept beside it.
@@ -143,9 +150,10 @@ def _bytes_of(value: torch.Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
 class _Writer:
     """Stores tensors, and describes a state in terms that JSON has."""
 
-    def __init__(self, pool: Pool, prefix: str) -> None:
+    def __init__(self, pool: Pool, prefix: str, copied: dict[str, Copied]) -> None:
         self.pool = pool
         self.prefix = prefix
+        self.copied = copied
         self.small = bytearray()
 
     def describe(self, path: str, value: Any) -> Any:
@@ -177,7 +185,7 @@ class _Writer:
         if name in self.pool and self.pool[name].shape != elements.shape:
             del self.pool[name]
         home = self.pool[name] if name in self.pool else self.pool.empty(elements.shape, np.uint8, name)
-        update(home, elements)
+        self.copied.setdefault(path, Copied()).update(home, elements)
 
     def store_bytes(self, name: str, text: bytes) -> None:
         # The length comes first, so that a shorter text fits in the array of a longer one.

@@ -168,6 +168,42 @@ def test_a_checkpoint_writes_what_changed_and_resumes_with_the_same_losses(path)
             checkpoint.save(bad=object())
 
 
+def test_a_checkpoint_is_whole_whatever_has_changed_its_arrays_since_the_last(path):
+    torch = pytest.importorskip("torch")
+    from deepram.torch import Checkpoint
+
+    table = torch.nn.Embedding(4_000, 1024)
+    with deepram.Pool(path, size="64MiB", dram="8MiB") as pool:
+        checkpoint = Checkpoint(pool, table=table)
+
+        def save(most):
+            before = pool.stats()["bytes_user"]
+            token = checkpoint.save()
+            assert pool.stats()["bytes_user"] - before <= most
+            restored = torch.nn.Embedding(4_000, 1024)
+            Checkpoint(pool, table=restored).load()
+            assert torch.equal(table.weight, restored.weight)
+            return token
+
+        first = save(17 << 20)
+        # Nothing has changed, and nothing is read: the DRAM has half of the array.
+        reads = pool.stats()["bytes_read"]
+        checkpoint.save()
+        assert pool.stats()["bytes_read"] - reads < 1 << 20
+        with torch.no_grad():
+            table.weight[1000:1010] += 1
+        save(20 * 4096)
+        pool["checkpoint/table/weight"][:4096] = 0
+        save(20 * 4096)
+        with torch.no_grad():
+            table.weight[2000:2010] += 1
+        save(20 * 4096)
+        pool.rollback(first)
+        save(30 * 4096)
+        del pool["checkpoint/table/weight"]
+        save(17 << 20)
+
+
 def test_adam_and_half_precision_come_back(pool):
     torch = pytest.importorskip("torch")
     from deepram.torch import Checkpoint

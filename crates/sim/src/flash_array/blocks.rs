@@ -67,6 +67,8 @@ struct Plane {
     frontiers: [u32; 3],
     /// Blocks being reclaimed.
     reclaiming: u32,
+    /// Programs under way.
+    programs: u32,
 }
 
 /// Operations under way in a block.
@@ -99,7 +101,7 @@ impl Planes {
     pub(crate) fn new(planes: u32, blocks: u32, pages: u32, endurance: u32) -> Self {
         let count = planes as usize * blocks as usize;
         let of_plane = Blocks::new(blocks, pages as u16).without_quarantine();
-        let plane = Plane { blocks: of_plane, frontiers: [NONE; 3], reclaiming: 0 };
+        let plane = Plane { blocks: of_plane, frontiers: [NONE; 3], reclaiming: 0, programs: 0 };
         Self {
             blocks,
             pages,
@@ -143,6 +145,11 @@ impl Planes {
 
     pub(crate) fn reclaiming(&self, plane: u32) -> u32 {
         self.planes[plane as usize].reclaiming
+    }
+
+    /// Whether programs of the plane are under way: their blocks can be reclaimed when they have ended.
+    pub(crate) fn is_programming(&self, plane: u32) -> bool {
+        self.planes[plane as usize].programs > 0
     }
 
     /// Erases of each block.
@@ -216,6 +223,7 @@ impl Planes {
         let block = plane * self.blocks + frontier;
         let physical = block * self.pages + page;
         self.under_way[block as usize].programs += 1;
+        self.planes[plane as usize].programs += 1;
         self.spare_areas[physical as usize] = key.wrapping_add(1);
         Some((PageAddress { physical, block, plane }, full))
     }
@@ -243,6 +251,7 @@ impl Planes {
     /// Ends a program of a page, and closes its block after the last one.
     #[inline]
     pub(crate) fn programmed(&mut self, address: PageAddress) -> Result<(), SimError> {
+        self.planes[address.plane as usize].programs -= 1;
         let left = &mut self.under_way[address.block as usize].programs;
         *left -= 1;
         if *left > 0 {

@@ -5,21 +5,24 @@
 //!   access --resident--------------------------------------------> hit
 //!          --first store into a clean segment--> protection fault -> hit
 //!          --missing--> fault --> read by the device --> install --> hit
-//!                 stream of misses --> windows are read ahead
+//!                 stream of misses --> windows are read ahead --> chunks are staged, and arrive as huge pages
 //!                         evictor: drops clean segments; write-back: writes dirty ones by address
 //! ```
 //!
 //! 1. The cache decides as that of `deepram-pool`, by the same code of [`deepram_core::paging`]: which
-//!    segment is dropped ([`PoolPolicy`]), how many and when ([`PoolWatermarks`]), and which dirty segments
+//!    segment is dropped ([`PagerPolicy`]), how many and when ([`PoolWatermarks`]), and which dirty segments
 //!    are written next ([`DirtySet`]): in the order of their addresses, in one batch of large sequential
 //!    writes. Which segments are read ahead is decided by [`deepram_core::paging::Streams`]; neighbours on flash are read together.
 //! 2. A request takes its measured latency, and many at once are completed at the measured rate. Sequential writes
 //!    take the interval of the preset's largest write size.
 //! 3. Software costs are options, to be measured on the machine with `deepram bench predict`. The
 //!    defaults were measured on the machine of the preset `virtual-ssd`.
-//! 4. An access of several segments touches them one after another, as a program would. The DRAM of a
+//! 4. Streams move as huge pages, by the same code of core ([`deepram_core::paging::huge_pages`]): chunks of 2 MiB that arrive
+//!    through stages and leave whole. The first store to one divides it, which takes no time here.
+//! 5. An access of several segments touches them one after another, as a program would. The DRAM of a
 //!    pool's tables is not part of the budget. Syncs and reclamation are not simulated.
 
+mod huge_pages;
 mod options;
 mod readahead;
 
@@ -27,9 +30,10 @@ use deepram_core::units::{Bytes, Picos};
 use std::collections::VecDeque;
 
 use deepram_core::cache::Replacement;
+use deepram_core::paging::huge_pages::CHUNK_BYTES;
 use deepram_core::paging::readahead::max_window;
 use deepram_core::paging::segment_state::{SegmentFault, SegmentState};
-use deepram_core::paging::{DirtySet, PoolPolicy, PoolWatermarks};
+use deepram_core::paging::{DirtySet, PAGE, PagerPolicy, PoolWatermarks};
 use deepram_media::MeasuredFile;
 use serde::Serialize;
 
@@ -41,6 +45,7 @@ use crate::host::{Command, Context, Device, Slot};
 use crate::measured_device::MeasuredDevice;
 use crate::memory_accesses::{MemoryAccess, MemoryAccesses};
 use crate::slab::Slab;
+use crate::staging::Staging;
 
 pub(crate) use options::POOL_KEYS;
 pub use options::{PoolBacking, PoolModelOptions};
@@ -71,6 +76,8 @@ pub struct PoolModelCounts {
     pub readahead_windows: u64,
     /// Reads from the device.
     pub reads: u64,
+    /// Huge pages moved into memory.
+    pub huge_pages: u64,
 }
 
 /// An event of the model.
@@ -84,6 +91,10 @@ pub enum PoolModelEvent {
     ReadAhead(u32),
     /// A write-back batch is complete.
     Written,
+    /// The chunk of this stage has arrived.
+    Staged(u32),
+    /// An access that has waited for a chunk begins again.
+    Retry(Slot),
 }
 
 /// A simulated pool.
@@ -91,7 +102,7 @@ pub struct PoolModel {
     options: PoolModelOptions,
     watermarks: PoolWatermarks,
     file: MeasuredFile,
-    clock: PoolPolicy,
+    policy: Box<dyn Replacement<u32> + Send>,
     segments: Vec<SegmentState>,
     /// Frames in use: resident segments and those being loaded.
     resident: usize,
@@ -111,6 +122,11 @@ pub struct PoolModel {
     loading: Vec<(u32, Slot, bool)>,
     /// Accesses that wait for a frame.
     waiting: VecDeque<Slot>,
+    staging: Staging,
+    /// Part of the faults on missing segments: those on staged ones, which arrive with their chunk.
+    staged_faults: u64,
+    /// Segments that were read into stages and have not been moved into memory.
+    not_installed: u64,
     accesses: MemoryAccesses,
     counts: PoolModelCounts,
     /// The counts when measuring began.
@@ -150,7 +166,7 @@ impl PoolModel {
         let budget = usize::try_from(options.budget.0 / options.segment.0).unwrap_or(usize::MAX);
         let longest = max_window(budget.min(segments as usize));
         Ok(Self {
-            clock: PoolPolicy::new(most_frames),
+            policy: PagerPolicy::default().build(most_frames),
             segments: vec![SegmentState::ABSENT; segments as usize],
             resident: 0,
             filling: 0,
@@ -163,6 +179,14 @@ impl PoolModel {
             runs: Slab::new(),
             loading: Vec::new(),
             waiting: VecDeque::new(),
+            staging: Staging::new(
+                usize::try_from(options.budget.0 / PAGE as u64).unwrap_or(usize::MAX),
+                usize::try_from(options.data.0 / CHUNK_BYTES as u64).unwrap_or(0),
+                options.handlers,
+                options.huge_pages,
+            ),
+            staged_faults: 0,
+            not_installed: 0,
             accesses: MemoryAccesses::new(options.segment.0),
             counts: PoolModelCounts::default(),
             base: PoolModelCounts::default(),
@@ -186,6 +210,7 @@ impl PoolModel {
             readahead_segments: all.readahead_segments - base.readahead_segments,
             readahead_windows: all.readahead_windows - base.readahead_windows,
             reads: all.reads - base.reads,
+            huge_pages: all.huge_pages - base.huge_pages,
         }
     }
 
@@ -195,6 +220,7 @@ impl PoolModel {
         let state = self.segments[segment as usize];
         match state.fault() {
             SegmentFault::Dropped => return self.loading.push((segment, slot, write)),
+            SegmentFault::Fill if self.fault_on_staged(segment, write, slot, context) => return,
             SegmentFault::Fill => return self.load(segment, slot, write, context),
             SegmentFault::Resident => {}
         }
@@ -203,22 +229,23 @@ impl PoolModel {
             self.counts.first_stores += 1;
             time += self.options.protect.0;
             self.make_dirty(segment);
-            self.clock.touch(segment);
+            self.policy.touch(segment);
             self.run_write_back(context);
         }
         context.schedule(Picos(context.now().0 + time), PoolModelEvent::Done(slot));
     }
 
     fn make_dirty(&mut self, segment: u32) {
+        self.split(segment);
         self.segments[segment as usize].make_dirty();
         self.dirty.insert(segment);
     }
 
     /// Whether a frame is free, after dropping clean segments if necessary.
-    fn make_room(&mut self) -> bool {
+    fn make_room(&mut self, now: Picos) -> bool {
         loop {
             let drops = self.watermarks.fault_drops(self.used(), 1);
-            if drops > 0 && self.evict(drops) == 0 {
+            if drops > 0 && self.evict(drops, None) == 0 && !self.shed(now) {
                 return false;
             }
             if drops == 0 {
@@ -234,7 +261,7 @@ impl PoolModel {
     }
 
     fn load(&mut self, segment: u32, slot: Slot, write: bool, context: &mut Context<PoolModelEvent>) {
-        if !self.make_room() {
+        if !self.make_room(context.now()) {
             self.counts.frame_waits += 1;
             self.waiting.push_back(slot);
             self.run_evictor(context);
@@ -243,17 +270,21 @@ impl PoolModel {
         self.counts.missing += 1;
         self.begin_fill(segment);
         self.loading.push((segment, slot, write));
-        self.track_miss(segment);
+        let is_trigger = self.readahead.take_trigger(segment);
+        let block = self.track_miss(segment, is_trigger, context.now());
         // Half of the software time passes before the device's, half after it; only their sum is measured. A trigger's
         // bytes are in DRAM.
         let sent = context.now().0 + self.options.fault.0 / 2;
-        let read = if self.readahead.take_trigger(segment) {
+        let read = if is_trigger {
             sent
         } else {
             self.counts.reads += 1;
             self.device.request(sent, false, self.options.segment.0)
         };
         context.schedule(Picos(read + self.options.fault.0.div_ceil(2)), PoolModelEvent::Read(segment));
+        if block.len() > 1 {
+            self.fault_around(block, segment, context.now());
+        }
         if self.watermarks.wakes_evictor(self.used()) {
             self.run_evictor(context);
         }
@@ -264,28 +295,37 @@ impl PoolModel {
         self.resident += 1;
         self.filling += 1;
         self.segments[segment as usize].begin_fill();
+        self.check_budget();
     }
 
-    /// Frames in use: those of segments, and those of triggers, which are kept apart.
+    fn check_budget(&self) {
+        debug_assert!(self.used() <= self.watermarks.frames, "{} frames are in use", self.used());
+    }
+
+    /// Frames in use: those of segments, those of triggers, which are kept apart, and those of stages.
     fn used(&self) -> usize {
-        self.resident + self.readahead.triggers()
+        self.resident + self.readahead.triggers() + self.staging.pages() * self.chunk_segments()
     }
 
-    /// Evicts up to `n` clean segments. Returns the number evicted.
-    fn evict(&mut self, n: usize) -> usize {
+    /// Evicts about `n` clean segments, a huge page as a whole; through the stage `spare` if given, whose page it then becomes.
+    /// Returns the number evicted.
+    fn evict(&mut self, n: usize, spare: Option<usize>) -> usize {
         let kept = self.dirty.len() + self.writing.len() + self.filling;
         if !PoolWatermarks::may_drop(self.resident, kept) {
             return 0;
         }
-        for dropped in 0..n {
+        let mut dropped = 0;
+        while dropped < n {
             let segments = &self.segments;
             let mut eligible = |key: u32| segments[key as usize].may_drop();
-            let Some(segment) = self.clock.victim(&mut eligible) else { return dropped };
-            self.segments[segment as usize].clear();
-            self.resident -= 1;
-            self.counts.evictions += 1;
+            let Some(segment) = self.policy.victim(&mut eligible) else { break };
+            let (count, huge) = self.drop_victim(segment, spare);
+            dropped += count;
+            if huge && spare.is_some() {
+                break;
+            }
         }
-        n
+        dropped
     }
 
     /// Runs the evictor until the headroom is restored or no clean segment is left, and write-back if it has
@@ -297,10 +337,11 @@ impl PoolModel {
             if drops == 0 {
                 break false;
             }
-            if self.evict(drops) == 0 {
+            if self.evict(drops, None) == 0 {
                 break true;
             }
         };
+        self.shed_idle_stages(context.now());
         self.run_write_back(context);
     }
 
@@ -316,7 +357,7 @@ impl PoolModel {
     fn end_fill(&mut self, segment: u32, context: &mut Context<PoolModelEvent>) {
         self.filling -= 1;
         self.segments[segment as usize].end_fill();
-        self.clock.insert(segment);
+        self.policy.insert(segment);
         let mut store = false;
         let mut index = 0;
         while index < self.loading.len() {
@@ -388,6 +429,7 @@ impl Device for PoolModel {
         } else {
             context.complete(slot);
         }
+        self.run_stagers(context);
         Ok(())
     }
 
@@ -425,7 +467,13 @@ impl Device for PoolModel {
                 self.run_write_back(context);
                 self.retry_waiting(context);
             }
+            PoolModelEvent::Staged(stage) => {
+                self.end_order(stage as usize, true, context);
+                self.go_on_if_starved(context);
+            }
+            PoolModelEvent::Retry(slot) => self.access(slot, context),
         }
+        self.run_stagers(context);
         Ok(())
     }
 
@@ -456,9 +504,19 @@ impl Device for PoolModel {
         )?;
         law(
             "segments loaded and not evicted are in memory",
-            self.counts.missing + self.counts.readahead_segments - self.counts.evictions,
+            self.counts.missing - self.staged_faults + self.counts.readahead_segments
+                - self.not_installed
+                - self.counts.evictions,
             self.resident as u64 + self.readahead.kept_apart(),
         )?;
-        law("no access waits at the end", self.waiting.len() as u64 + self.loading.len() as u64, 0)
+        let huge = self.staging.huge_pages();
+        let small = self.resident - self.filling - huge * self.chunk_segments();
+        law(
+            "the policy knows the segments and the huge pages",
+            self.policy.len() as u64,
+            (small + huge) as u64,
+        )?;
+        let waiting = self.waiting.len() + self.loading.len() + self.staging.waiting();
+        law("no access waits at the end", waiting as u64, 0)
     }
 }

@@ -51,6 +51,9 @@ pub struct PoolModelOptions {
     /// Processor time of installing one more segment: one that was read ahead, or a fresh neighbour.
     #[serde(rename = "install_ps", serialize_with = "crate::quantity::picos")]
     pub install: Picos,
+    /// Processor time of staging one more segment of a chunk of 2 MiB, which arrives as a huge page.
+    #[serde(rename = "stage_ps", serialize_with = "crate::quantity::picos")]
+    pub stage: Picos,
     /// Swap file: software time of a fault on a fresh page.
     #[serde(rename = "fresh_ps", serialize_with = "crate::quantity::picos")]
     pub fresh: Picos,
@@ -62,6 +65,10 @@ pub struct PoolModelOptions {
     pub evict: Picos,
     /// Threads that serve faults, one for each processor.
     pub handlers: u32,
+    /// Whether a missed segment or page is read with its neighbours where these are used.
+    pub fault_around: bool,
+    /// Whether streams move as huge pages.
+    pub huge_pages: bool,
     /// Swap file: the address at which the data begin, a multiple of 4 KiB. Blocks, chunks and regions begin at multiples of
     /// their sizes.
     #[serde(rename = "address_bytes", serialize_with = "crate::quantity::bytes")]
@@ -81,10 +88,14 @@ impl Default for PoolModelOptions {
             protect: Picos(21_000_000),
             flush: Picos(6_600_000),
             install: Picos(1_000_000),
+            // An estimate, unlike the others: two checksums of 4 KiB. `deepram bench predict` measures it.
+            stage: Picos(200_000),
             fresh: Picos(10_000_000),
             second_chance: Picos(10_000_000),
             evict: Picos(1_000_000),
             handlers: 2,
+            fault_around: true,
+            huge_pages: true,
             address: Bytes(0),
         }
     }
@@ -112,66 +123,84 @@ pub(crate) const POOL_KEYS: &[OptionKey<PoolModelOptions>] = &[
         key: "data",
         dimension: Dimension::Size,
         help: "size of the data; the preset's span if not given",
-        field: |options| &mut options.data.0,
+        set: |options, value| options.data.0 = value,
     },
     OptionKey {
         key: "budget",
         dimension: Dimension::Size,
         help: "journal: DRAM with tables and buffers; as much as --dram if not given",
-        field: |options| &mut options.budget.0,
+        set: |options, value| options.budget.0 = value,
     },
     OptionKey {
         key: "segment",
         dimension: Dimension::Size,
         help: "size of a segment, a power of two of at most 1 MiB",
-        field: |options| &mut options.segment.0,
+        set: |options, value| options.segment.0 = value,
     },
     OptionKey {
         key: "hit",
         dimension: Dimension::Time,
         help: "time of an access to a resident segment",
-        field: |options| &mut options.hit.0,
+        set: |options, value| options.hit.0 = value,
     },
     OptionKey {
         key: "fault",
         dimension: Dimension::Time,
         help: "software time of a fault on a missing segment",
-        field: |options| &mut options.fault.0,
+        set: |options, value| options.fault.0 = value,
     },
     OptionKey {
         key: "first_store",
         dimension: Dimension::Time,
         help: "time of the first store into a clean segment",
-        field: |options| &mut options.protect.0,
+        set: |options, value| options.protect.0 = value,
     },
     OptionKey {
         key: "write_back",
         dimension: Dimension::Time,
         help: "processor time of writing one segment back",
-        field: |options| &mut options.flush.0,
+        set: |options, value| options.flush.0 = value,
     },
     OptionKey {
         key: "install",
         dimension: Dimension::Time,
         help: "processor time of installing one more segment: read ahead, or a fresh neighbour",
-        field: |options| &mut options.install.0,
+        set: |options, value| options.install.0 = value,
+    },
+    OptionKey {
+        key: "stage",
+        dimension: Dimension::Time,
+        help: "processor time of staging one more segment of a huge page",
+        set: |options, value| options.stage.0 = value,
     },
     OptionKey {
         key: "fresh",
         dimension: Dimension::Time,
         help: "swap file: software time of a fault on a fresh page",
-        field: |options| &mut options.fresh.0,
+        set: |options, value| options.fresh.0 = value,
     },
     OptionKey {
         key: "second_chance",
         dimension: Dimension::Time,
         help: "swap file: software time of a fault on a page in the victim buffer",
-        field: |options| &mut options.second_chance.0,
+        set: |options, value| options.second_chance.0 = value,
     },
     OptionKey {
         key: "evict",
         dimension: Dimension::Time,
         help: "swap file: processor time of evicting one page",
-        field: |options| &mut options.evict.0,
+        set: |options, value| options.evict.0 = value,
+    },
+    OptionKey {
+        key: "fault_around",
+        dimension: Dimension::Flag,
+        help: "whether a missed segment or page is read with its neighbours where these are used",
+        set: |options, value| options.fault_around = value != 0,
+    },
+    OptionKey {
+        key: "huge_pages",
+        dimension: Dimension::Flag,
+        help: "whether streams move as huge pages",
+        set: |options, value| options.huge_pages = value != 0,
     },
 ];

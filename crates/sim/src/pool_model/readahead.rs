@@ -2,8 +2,9 @@
 //! read together.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use deepram_core::paging::{Streams, Window};
+use deepram_core::paging::{Streams, Trigger, Triggers, Window};
 use deepram_core::units::Picos;
 
 use super::{PoolModel, PoolModelEvent, PoolModelOptions};
@@ -17,13 +18,11 @@ const JOB_SEGMENTS: usize = 64;
 const RUNS: usize = 4;
 const RUN_BYTES: u64 = 256 << 10;
 const BUFFERS_SHARE: u64 = 32;
-/// Largest number of triggers: one for each stream that is followed.
-const MOST_TRIGGERS: usize = 16;
 
 /// Segments that are read with one read.
 pub(super) struct Run {
     segments: Vec<u32>,
-    window: Window,
+    trigger: Option<(u32, Trigger)>,
 }
 
 /// A part of a window.
@@ -45,8 +44,8 @@ pub(super) struct Readahead {
     free_runs: usize,
     /// Segments in the longest run.
     most: usize,
-    /// First segments of windows. They are kept out of the cache until they are used, oldest first.
-    triggers: VecDeque<u32>,
+    /// Segments that are kept out of the cache until they are used.
+    triggers: Triggers<()>,
     /// Triggers that came back or were displaced: segments that were loaded and not evicted.
     gone: u64,
     /// The times from which on each handler installs segments.
@@ -65,7 +64,7 @@ impl Readahead {
             pending: Vec::new(),
             free_runs: RUNS * handlers as usize,
             most: (each / RUNS as u64).clamp(1, (RUN_BYTES / options.segment.0).max(1)) as usize,
-            triggers: VecDeque::new(),
+            triggers: Triggers::default(),
             gone: 0,
             handlers: vec![0; handlers as usize],
         }
@@ -83,9 +82,9 @@ impl Readahead {
 
     /// Ends the wait of a trigger that is used. Returns whether the segment was one.
     pub(super) fn take_trigger(&mut self, segment: u32) -> bool {
-        let at = self.triggers.iter().position(|kept| *kept == segment);
-        self.gone += u64::from(at.is_some());
-        at.and_then(|at| self.triggers.remove(at)).is_some()
+        let taken = self.triggers.take(segment).is_some();
+        self.gone += u64::from(taken);
+        taken
     }
 
     /// Gives a segment that is written the next place in the log.
@@ -94,12 +93,22 @@ impl Readahead {
         self.end_of_log += 1;
     }
 
-    fn keep_trigger(&mut self, segment: u32) {
-        if self.triggers.len() == MOST_TRIGGERS {
-            self.triggers.pop_front();
-            self.gone += 1;
+    /// The place of a segment in the log.
+    pub(super) fn place_of(&self, segment: u32) -> u64 {
+        self.places[segment as usize]
+    }
+
+    /// Drops the triggers among these segments: the segments come into memory in another way.
+    pub(super) fn drop_triggers(&mut self, segments: Range<usize>) {
+        let within: Vec<u32> = self.triggers.within(segments.start as u32..segments.end as u32).collect();
+        for segment in within {
+            self.take_trigger(segment);
         }
-        self.triggers.push_back(segment);
+    }
+
+    fn keep_trigger(&mut self, segment: u32, trigger: Trigger) {
+        self.gone += u64::from(self.triggers.displace().is_some());
+        self.triggers.keep(segment, trigger, ());
     }
 }
 
@@ -108,10 +117,41 @@ impl PoolModel {
         segment as usize * self.options.segment.0 as usize
     }
 
-    /// Records a miss, or the use of a trigger, and queues the window that is to be read ahead.
-    pub(super) fn track_miss(&mut self, segment: u32) {
-        let offset = self.offset(segment);
-        let Some(window) = self.readahead.streams.record_fault(offset) else { return };
+    /// Records a miss, or the use of a trigger, and queues the window that is to be read ahead. Returns the block of segments that
+    /// are read with a missed one.
+    pub(super) fn track_miss(&mut self, segment: u32, is_trigger: bool, now: Picos) -> Range<u32> {
+        let (block, window) = if is_trigger {
+            (segment..segment + 1, self.readahead.streams.record_use(self.offset(segment)))
+        } else {
+            let free = self.watermarks.frames.saturating_sub(self.used());
+            let is_room = |segments| self.options.fault_around && segments <= free;
+            let Readahead { triggers, streams, .. } = &mut self.readahead;
+            triggers.record_miss(streams, segment, self.options.segment.0 as usize, is_room)
+        };
+        window.into_iter().for_each(|window| self.queue_window(window, now));
+        block
+    }
+
+    /// Begins to read the other segments of a missed segment's block, before all that is queued.
+    pub(super) fn fault_around(&mut self, block: Range<u32>, missed: u32, now: Picos) {
+        let end = block.end.min(self.segments.len() as u32);
+        let others = (block.start..end).filter(|segment| *segment != missed).collect();
+        let found = self.begin_fills(others, now);
+        let probe = self.readahead.triggers.choose_probe(found.len()).map(|at| (found[at], Trigger::Probe));
+        self.queue_runs(&found, probe);
+    }
+
+    /// Queues the reads of these segments, of which neighbours on flash are read together, before all others.
+    fn queue_runs(&mut self, found: &[u32], trigger: Option<(u32, Trigger)>) {
+        let places = &self.readahead.places;
+        let runs = found.chunk_by(|a, b| places[*a as usize] + 1 == places[*b as usize]);
+        let runs = runs.flat_map(|run| run.chunks(self.readahead.most));
+        let mut runs: Vec<Run> = runs.map(|run| Run { segments: run.to_vec(), trigger }).collect();
+        runs.reverse();
+        self.readahead.pending.extend(runs);
+    }
+
+    fn queue_window(&mut self, window: Window, now: Picos) {
         self.counts.readahead_windows += 1;
         let number = |n| window.page(n) / self.options.segment.0 as usize;
         let segments: Vec<u32> = (0..window.count)
@@ -121,6 +161,7 @@ impl PoolModel {
             .collect();
         let jobs = segments.chunks(JOB_SEGMENTS).map(|part| Job { segments: part.to_vec(), window });
         self.readahead.jobs.extend(jobs);
+        self.stage_behind(window, now);
     }
 
     /// Starts to read what is queued, as far as handlers have buffers.
@@ -135,25 +176,21 @@ impl PoolModel {
                 return;
             }
             let Some(Job { segments, window }) = self.readahead.jobs.pop_front() else { return };
-            let found = self.begin_fills(segments);
+            let found = self.begin_fills(segments, context.now());
             if self.watermarks.wakes_evictor(self.used()) {
                 self.run_evictor(context);
             }
-            let places = &self.readahead.places;
-            let runs = found.chunk_by(|a, b| places[*a as usize] + 1 == places[*b as usize]);
-            let runs = runs.flat_map(|run| run.chunks(self.readahead.most));
-            let mut runs: Vec<Run> = runs.map(|run| Run { segments: run.to_vec(), window }).collect();
-            runs.reverse();
-            self.readahead.pending = runs;
+            let first = (window.first / self.options.segment.0 as usize) as u32;
+            self.queue_runs(&found, Some((first, Trigger::Window)));
         }
     }
 
     /// Begins to fill the absent ones of these segments, as far as frames are free. Returns them, sorted.
-    fn begin_fills(&mut self, segments: Vec<u32>) -> Vec<u32> {
+    fn begin_fills(&mut self, segments: Vec<u32>, now: Picos) -> Vec<u32> {
         let mut found = Vec::with_capacity(segments.len());
         for segment in segments {
-            let kept = self.readahead.triggers.contains(&segment);
-            if self.segments[segment as usize].is_absent() && !kept && self.make_room() {
+            let comes = self.readahead.triggers.holds(segment) || self.staging.is_staged(self.chunk(segment));
+            if self.segments[segment as usize].is_absent() && !comes && self.make_room(now) {
                 self.begin_fill(segment);
                 found.push(segment);
             }
@@ -179,15 +216,17 @@ impl PoolModel {
 
     /// Installs a run, but for an unused trigger.
     pub(super) fn finish_run(&mut self, number: u32, context: &mut Context<PoolModelEvent>) {
-        let Some(Run { segments, window }) = self.runs.take(number) else { return };
+        let Some(Run { segments, trigger }) = self.runs.take(number) else { return };
         self.readahead.free_runs += 1;
         for segment in segments {
             let offset = self.offset(segment);
-            if offset == window.first && self.readahead.streams.is_trigger(offset) {
+            let kind = trigger.filter(|(of, _)| *of == segment).map(|(_, kind)| kind);
+            let kept = |kind: &Trigger| *kind == Trigger::Probe || self.readahead.streams.is_trigger(offset);
+            if let Some(kind) = kind.filter(kept) {
                 self.filling -= 1;
                 self.resident -= 1;
                 self.segments[segment as usize].clear();
-                self.readahead.keep_trigger(segment);
+                self.readahead.keep_trigger(segment, kind);
                 self.repeat_accesses(segment, context);
             } else {
                 self.end_fill(segment, context);

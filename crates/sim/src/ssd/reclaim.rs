@@ -172,6 +172,16 @@ impl ParallelSsd {
                 self.move_block(cold, context)?;
             }
         }
+        self.resume_stalled(plane, context)
+    }
+
+    /// Performs the writes that wait for room on the plane, as far as there is room. Where none of its blocks can be reclaimed
+    /// now, they wait for the programs that are under way.
+    pub(super) fn resume_stalled(
+        &mut self,
+        plane: u32,
+        context: &mut Context<ParallelEvent>,
+    ) -> Result<(), SimError> {
         while !self.stalled[plane as usize].is_empty()
             && self.planes.free(plane) >= self.write_reserve
             && self.planes.has_room(plane, FrontierUse::Host)
@@ -183,7 +193,7 @@ impl ParallelSsd {
         }
         if !self.stalled[plane as usize].is_empty() && self.planes.reclaiming(plane) == 0 {
             self.reclaim(plane, context)?;
-            if self.planes.reclaiming(plane) == 0 {
+            if self.planes.reclaiming(plane) == 0 && !self.planes.is_programming(plane) {
                 return Err(full_error(context.now().0, plane));
             }
         }

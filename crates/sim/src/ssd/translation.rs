@@ -193,12 +193,14 @@ impl ParallelSsd {
             if self.planes.reclaiming(plane) == 0 {
                 self.reclaim(plane, context)?;
             }
-            if self.planes.reclaiming(plane) > 0 {
+            let has_room = self.planes.has_room(plane, FrontierUse::Host);
+            let must_wait = !has_room || !self.stalled[plane as usize].is_empty();
+            if self.planes.reclaiming(plane) > 0 || (must_wait && self.planes.is_programming(plane)) {
                 self.stalled[plane as usize].push_back(job);
                 self.stalled_count += 1;
                 return Ok(());
             }
-            if !self.planes.has_room(plane, FrontierUse::Host) {
+            if !has_room {
                 return Err(full_error(context.now().0, plane));
             }
         }
@@ -308,6 +310,10 @@ impl ParallelSsd {
         context: &mut Context<ParallelEvent>,
     ) -> Result<(), SimError> {
         self.planes.programmed(operation.address)?;
+        let plane = operation.address.plane;
+        if !self.stalled[plane as usize].is_empty() && self.planes.reclaiming(plane) == 0 {
+            self.resume_stalled(plane, context)?;
+        }
         match operation.source {
             OperationSource::Move => {
                 self.counts.move_programs += 1;

@@ -53,4 +53,6 @@ counts! {
     bytes_read,
     /// Writes to the swap file.
     writes,
+    /// Huge pages moved into memory.
+    huge_pages,
 }

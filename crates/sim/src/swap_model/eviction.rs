@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 
+use deepram_core::paging::huge_pages::{CHUNK_PAGES, PolicyKey};
 use deepram_core::paging::victim_buffer::{Leaving, pages_to_drain, pages_to_move};
-use deepram_core::paging::{Departure, Destination, PAGE, PageState, SwapWatermarks};
+use deepram_core::paging::{Departure, Destination, PageState, SwapWatermarks};
 use deepram_core::units::Picos;
 
+use super::huge_pages::LeavingChunk;
 use super::{PAGE_BYTES, SwapModel, SwapModelEvent, Trigger};
 use crate::engine::Time;
 use crate::host::Context;
@@ -26,14 +28,19 @@ pub(super) struct Batch {
     dirty: usize,
     /// Writes that have not ended.
     runs: Vec<WriteRun>,
-    /// Time at which they end.
-    end: Time,
+    /// The chunk that leaves after the pages.
+    pub(super) chunk: Option<LeavingChunk>,
+    /// The stage that gets the chunk's page.
+    spare: Option<usize>,
+    /// Time at which all writes end.
+    pub(super) end: Time,
 }
 
 impl Batch {
     /// Pages that are being written.
     pub(super) fn pages_in_flight(&self) -> u64 {
-        self.runs.iter().map(|run| run.frames.len() as u64).sum()
+        let chunk = if self.chunk.is_some() { CHUNK_PAGES as u64 } else { 0 };
+        chunk + self.runs.iter().map(|run| run.frames.len() as u64).sum::<u64>()
     }
 
     /// Whether it has freed a frame or moved a page.
@@ -45,6 +52,7 @@ impl Batch {
 impl SwapModel {
     /// A step of an evictor: it evicts a batch, or sleeps.
     pub(super) fn run_evictor(&mut self, evictor: u8, context: &mut Context<SwapModelEvent>) {
+        self.shed_idle_stages(context.now());
         let headroom = self.watermarks.headroom();
         if self.excess(headroom) > 0 {
             self.trim_buffer();
@@ -53,7 +61,7 @@ impl SwapModel {
             self.evictors[usize::from(evictor)] = None;
             return;
         }
-        let mut batch = self.evict(self.watermarks.batch(), None);
+        let mut batch = self.evict(self.watermarks.batch(), None, None);
         self.start_writes(&mut batch, context.now().0);
         context.schedule(Picos(batch.end), SwapModelEvent::Written(evictor));
         self.evictors[usize::from(evictor)] = Some(batch);
@@ -82,16 +90,17 @@ impl SwapModel {
             if excess == 0 {
                 return at - now;
             }
-            let mut batch = self.evict(SwapWatermarks::batch_of_fault(excess), None);
+            let mut batch = self.evict(SwapWatermarks::batch_of_fault(excess), None, None);
             self.start_writes(&mut batch, at);
             at = at.max(batch.end);
             if !self.finish(batch) {
                 // The fault waits until an evictor's write ends. The frames count as written from now on.
-                let writing = self.evictors.iter_mut().flatten().filter(|batch| !batch.runs.is_empty());
+                let writing = self.evictors.iter_mut().flatten().filter(|batch| batch.pages_in_flight() > 0);
                 let Some(next) = writing.min_by_key(|batch| batch.end) else { return at - now };
                 at = at.max(next.end);
-                let runs = std::mem::take(&mut next.runs);
+                let (runs, chunk) = (std::mem::take(&mut next.runs), next.chunk.take());
                 self.end_writes(runs);
+                chunk.into_iter().for_each(|chunk| self.end_chunk(chunk, None));
             }
         }
     }
@@ -102,25 +111,26 @@ impl SwapModel {
         let in_memory = |page: &u32| self.pages[*page as usize].state.resident().is_some();
         let pages: Vec<u32> = range.map(|page| page as u32).filter(in_memory).collect();
         for pages in pages.chunks(SwapWatermarks::BATCH) {
-            let mut batch = self.evict(pages.len(), Some(pages));
+            let mut batch = self.evict(pages.len(), Some(pages), None);
             self.start_writes(&mut batch, 0);
             self.finish(batch);
         }
     }
 
     /// Frees `count` frames: pages move from memory to the victim buffer, and the oldest pages of the buffer leave it. The
-    /// dirty pages are still to be written ([`SwapModel::start_writes`]).
-    fn evict(&mut self, count: usize, chosen: Option<&[u32]>) -> Batch {
+    /// dirty pages are still to be written ([`SwapModel::start_writes`]). If the policy chooses a huge page, it leaves as a
+    /// whole, through the stage `spare` if given, and the batch ends with it.
+    pub(super) fn evict(&mut self, count: usize, chosen: Option<&[u32]>, spare: Option<usize>) -> Batch {
         let (used, free) = (self.buffer.used_frames(), self.buffer.free_frames());
         let share = self.buffer_limit().min(used + free);
         let moves = chosen.map_or_else(|| pages_to_move(count, used, share), <[u32]>::len);
-        let mut batch = Batch { count, ..Batch::default() };
+        let mut batch = Batch { count, spare, ..Batch::default() };
         let mut dirty = Vec::new();
         for at in (0..moves).step_by(SwapWatermarks::PROTECTED_TOGETHER) {
             let part = at..moves.min(at + SwapWatermarks::PROTECTED_TOGETHER);
             let used = self.buffer.used_frames();
             batch.freed += self.drain(pages_to_drain(part.len(), used, share));
-            let victims = self.choose_victims(part.len(), chosen.map(|pages| &pages[part]));
+            let (victims, huge) = self.choose_victims(part.len(), chosen.map(|pages| &pages[part]));
             batch.victims += victims.len();
             for (page, destination) in victims {
                 batch.freed += usize::from(destination.frame().is_none());
@@ -128,6 +138,10 @@ impl SwapModel {
                     matches!(destination, Destination::WriteBack(_)).then_some(destination.frame()).flatten(),
                 );
                 self.unmap(page, destination);
+            }
+            if let Some(address) = huge {
+                batch.chunk = self.begin_chunk(address, spare.is_some());
+                break;
             }
         }
         self.counts.evicted_pages += batch.victims as u64;
@@ -144,20 +158,26 @@ impl SwapModel {
     }
 
     /// Sends the writes of a batch that begins at the time `from` to the device, all at once.
-    fn start_writes(&mut self, batch: &mut Batch, from: Time) {
-        let software =
-            batch.victims as u64 * self.options.evict.0 + batch.dirty as u64 * self.options.flush.0;
+    pub(super) fn start_writes(&mut self, batch: &mut Batch, from: Time) {
+        // A huge page leaves with one call.
+        let victims = batch.victims + usize::from(batch.chunk.is_some());
+        let software = victims as u64 * self.options.evict.0 + batch.dirty as u64 * self.options.flush.0;
         let from = from + software;
         let ends = batch
             .runs
             .iter()
             .map(|run| self.device.request(from, true, run.frames.len() as u64 * PAGE_BYTES));
-        batch.end = ends.max().unwrap_or(from);
+        let end = ends.max().unwrap_or(from);
+        batch.end = batch.write_chunk(end, |from, bytes| self.device.request(from, true, bytes));
     }
 
     /// Ends a batch whose pages are in the swap file. Returns whether it made progress.
-    fn finish(&mut self, mut batch: Batch) -> bool {
+    pub(super) fn finish(&mut self, mut batch: Batch) -> bool {
         self.end_writes(std::mem::take(&mut batch.runs));
+        if let Some(chunk) = batch.chunk {
+            self.end_chunk(chunk, batch.spare);
+            return true;
+        }
         batch.freed += self.drain(batch.count.saturating_sub(batch.freed));
         batch.made_progress()
     }
@@ -175,17 +195,36 @@ impl SwapModel {
         }
     }
 
-    /// Chooses victims and gives each a frame in the victim buffer, or none.
-    fn choose_victims(&mut self, count: usize, chosen: Option<&[u32]>) -> Vec<(u32, Destination<u32>)> {
+    /// Chooses victims and gives each a frame in the victim buffer, or none. If a huge page is chosen, the choice ends with its
+    /// address.
+    fn choose_victims(
+        &mut self,
+        count: usize,
+        chosen: Option<&[u32]>,
+    ) -> (Vec<(u32, Destination<u32>)>, Option<usize>) {
+        let mut huge = None;
         let mut pages: Vec<u32> = match chosen {
             Some(pages) => {
-                pages.iter().for_each(|page| self.policy.remove(self.key(*page)));
+                for page in pages {
+                    self.split(self.chunk(*page));
+                    self.policy.remove(self.key(*page));
+                }
                 pages.to_vec()
             }
             None => {
+                if let Some(address) = self.left_behind() {
+                    return (Vec::new(), Some(address));
+                }
                 let victims = (0..count).map_while(|_| self.policy.victim(&mut |_| true));
-                let keys: Vec<u64> = victims.collect();
-                keys.into_iter().filter_map(|key| self.page_at(key as usize * PAGE)).collect()
+                let pages = victims.map_while(|key| match PolicyKey::of(key) {
+                    PolicyKey::Page(address) => Some(address),
+                    PolicyKey::Chunk(address) => {
+                        huge = Some(address);
+                        None
+                    }
+                });
+                let pages: Vec<usize> = pages.collect();
+                pages.into_iter().filter_map(|address| self.page_at(address)).collect()
             }
         };
         pages.sort_unstable();
@@ -215,7 +254,7 @@ impl SwapModel {
             info.state.evict();
             victims.push((page, destination));
         }
-        victims
+        (victims, huge)
     }
 
     /// Takes a victim out of memory.

@@ -24,6 +24,14 @@ impl SwapModel {
     }
 
     fn fault(&mut self, page: u32, write: bool, slot: Slot, context: &mut Context<SwapModelEvent>) {
+        if self.fault_on_staged(page, write, slot, context) {
+            return;
+        }
+        let clean = matches!(self.pages[page as usize].state, PageState::Clean(_));
+        if write && clean && self.first_store_to_huge_page(page) {
+            self.counts.faults_write_protected += 1;
+            return Self::complete_at(context, slot, self.options.protect.0 + self.options.hit.0);
+        }
         let fresh = match self.pages[page as usize].state {
             PageState::Fresh => self.fresh_batch(page),
             _ => 0,
@@ -38,6 +46,10 @@ impl SwapModel {
                 all.for_each(|page| self.install(page, PageState::Dirty, context));
                 let software = self.options.fresh.0 + (fresh as u64 - 1) * self.options.install.0;
                 Self::complete_at(context, slot, stall + software + hit);
+                let chunk = self.chunk(page);
+                if self.address(page) % CHUNK_BYTES / PAGE + fresh == CHUNK_PAGES {
+                    self.stage_fresh(chunk, chunk + 1, context.now());
+                }
             }
             FaultAction::Read(from) => {
                 self.note_access(page, write);
@@ -126,7 +138,7 @@ impl SwapModel {
             Trigger::Probe => self.fault_around.probe_ended(address, true),
             Trigger::Window => {
                 if let Some(window) = self.streams.record_use(address) {
-                    self.queue_window(window);
+                    self.queue_window(window, context.now());
                     self.take_requests(context);
                 }
             }
@@ -136,6 +148,9 @@ impl SwapModel {
     /// The block of a missed page, and the other pages of the block that are in the swap file and are read with it.
     fn fault_around(&mut self, page: u32, context: &mut Context<SwapModelEvent>) -> (Block, Vec<Incoming>) {
         let address = self.address(page);
+        if !self.options.fault_around {
+            return (Block::around(address, 1), Vec::new());
+        }
         let mut fault_around = std::mem::take(&mut self.fault_around);
         let block = fault_around.record_miss(address, |pages| self.excess(pages) == 0);
         self.fault_around = fault_around;

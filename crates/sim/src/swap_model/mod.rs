@@ -5,7 +5,8 @@
 //!          ──fresh──────────────► zeros, more of them where memory is filled in order
 //!          ──first store to a clean page ─► its slot is free
 //!          ──in the victim buffer ─► second chance
-//!          ──in the swap file ──► read, with its neighbours; a stream is read ahead
+//!          ──in the swap file ──► read, with its neighbours; a stream is read ahead, and then staged
+//!          ──in a staged chunk ─► all of the chunk, as a huge page
 //!                evictors: memory ─► victim buffer ─► swap file, in batches
 //! ```
 //!
@@ -14,21 +15,25 @@
 //!    read. The counts of both are equal where nothing depends on time (`crates/sim/tests/it/swap_model.rs`).
 //! 2. Software costs are options, to be measured on the machine with `deepram bench predict`. The two evictors and the
 //!    handlers' installing of pages that were read ahead take their time beside the program's threads.
-//! 3. Memory is huge pages nowhere: pages have 4 KiB. Forks, shared budgets and unpaged memory are not simulated.
+//! 3. The system gives huge pages only on request (`madvise`): fresh memory is huge where a stream fills it. A chunk that a fault
+//!    or a stager evicts counts as written at once; its time passes. Forks, shared budgets and unpaged memory are not simulated.
 
 mod counts;
 mod eviction;
 mod fault;
 mod frames;
+mod huge_pages;
 mod reads;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use deepram_core::cache::Replacement;
+use deepram_core::paging::huge_pages::CHUNK_PAGES;
 use deepram_core::paging::victim_buffer::frames_of_buffer;
 use deepram_core::paging::{
-    FaultAround, Heat, PAGE, PagePrediction, PagerPolicy, ReadaheadAdmission, Streams, SwapSlots,
-    SwapWatermarks, VictimBuffer, WritePrediction,
+    DropBehind, FaultAround, Heat, PAGE, PagePrediction, PagerPolicy, ReadaheadAdmission, Streams, SwapSlots,
+    SwapWatermarks, Trigger, VictimBuffer, WritePrediction,
 };
 use deepram_core::units::{Bytes, Picos};
 use deepram_media::MeasuredFile;
@@ -43,6 +48,7 @@ use crate::measured_device::MeasuredDevice;
 use crate::memory_accesses::MemoryAccesses;
 use crate::pool_model::PoolModelOptions;
 use crate::slab::Slab;
+use crate::staging::Staging;
 
 pub use counts::SwapModelCounts;
 
@@ -66,15 +72,6 @@ struct Page {
     trigger: Option<Trigger>,
 }
 
-/// Why the first use of a page in the victim buffer is to be seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trigger {
-    /// It opens the next readahead window.
-    Window,
-    /// It shows whether the neighbours of missed pages are used.
-    Probe,
-}
-
 /// An event of the model.
 #[derive(Debug, Clone, Copy)]
 pub enum SwapModelEvent {
@@ -88,6 +85,8 @@ pub enum SwapModelEvent {
     Evict(u8),
     /// An evictor's batch is in the swap file.
     Written(u8),
+    /// The chunk of this stage has arrived.
+    Staged(u32),
 }
 
 /// A simulated pager.
@@ -118,8 +117,14 @@ pub struct SwapModel {
     handlers: Vec<Time>,
     /// The batch of each evictor that is not asleep.
     evictors: [Option<Batch>; EVICTORS],
-    /// Accesses that wait for a page on its way into memory.
+    /// Accesses that wait for a page on its way into memory, or for its chunk to leave.
     waiting: Vec<(u32, Slot)>,
+    staging: Staging,
+    /// Evicted pages when each chunk left last as a huge page.
+    evicted_at: Vec<Option<u64>>,
+    drop_behind: DropBehind,
+    /// Chunks that have left; accesses may wait for that.
+    chunks_gone: Vec<usize>,
     accesses: MemoryAccesses,
     counts: SwapModelCounts,
     /// The counts when measuring began.
@@ -154,7 +159,7 @@ impl SwapModel {
         }
         let frames = usize::try_from(frames).unwrap_or(usize::MAX);
         let handlers = options.handlers.max(1) as usize;
-        let chunks = pages as usize / deepram_core::paging::huge_pages::CHUNK_PAGES + 2;
+        let chunks = pages as usize / CHUNK_PAGES + 2;
         Ok(Self {
             device: MeasuredDevice::new(file),
             pages: vec![Page::default(); pages as usize],
@@ -176,6 +181,10 @@ impl SwapModel {
             handlers: vec![0; handlers],
             evictors: [const { None }; EVICTORS],
             waiting: Vec::new(),
+            staging: Staging::new(frames, chunks, options.handlers, options.huge_pages),
+            evicted_at: vec![None; chunks],
+            drop_behind: DropBehind::default(),
+            chunks_gone: Vec::new(),
             accesses: MemoryAccesses::new(PAGE_BYTES),
             counts: SwapModelCounts::default(),
             base: SwapModelCounts::default(),
@@ -215,18 +224,15 @@ impl SwapModel {
         let key = self.key(page);
         self.policy.insert(key);
         (0..self.pages[page as usize].heat.touches()).for_each(|_| self.policy.touch(key));
-        self.wake(page, context);
+        self.wake(page..page + 1, context);
     }
 
-    /// Lets the accesses that wait for a page go on. The return from a fault takes half of a fault without a read.
-    fn wake(&mut self, page: u32, context: &mut Context<SwapModelEvent>) {
+    /// Lets the accesses that wait for these pages go on. The return from a fault takes half of a fault without a read.
+    fn wake(&mut self, pages: Range<u32>, context: &mut Context<SwapModelEvent>) {
         let time = Picos(context.now().0 + self.options.second_chance.0 / 2);
-        self.waiting.retain(|(of, slot)| {
-            if *of == page {
-                context.schedule(time, SwapModelEvent::Retry(*slot));
-            }
-            *of != page
-        });
+        for (_, slot) in self.waiting.extract_if(.., |(page, _)| pages.contains(page)) {
+            context.schedule(time, SwapModelEvent::Retry(slot));
+        }
     }
 }
 
@@ -253,6 +259,8 @@ impl Device for SwapModel {
         } else {
             context.complete(slot);
         }
+        self.run_stagers(context);
+        self.wake_for_chunks_gone(context);
         Ok(())
     }
 
@@ -274,7 +282,10 @@ impl Device for SwapModel {
             SwapModelEvent::Read(read) => self.finish_read(read, context),
             SwapModelEvent::Evict(evictor) => self.run_evictor(evictor, context),
             SwapModelEvent::Written(evictor) => self.end_batch(evictor, context),
+            SwapModelEvent::Staged(stage) => self.end_order(stage as usize, true, context),
         }
+        self.run_stagers(context);
+        self.wake_for_chunks_gone(context);
         Ok(())
     }
 
@@ -293,17 +304,21 @@ impl Device for SwapModel {
     fn check(&self) -> Result<(), SimError> {
         let of = |is: fn(&PageState) -> bool| self.pages.iter().filter(|page| is(&page.state)).count() as u64;
         let in_memory = of(|state| state.resident().is_some());
-        law("the policy knows the pages in memory", self.policy.len() as u64, in_memory)?;
+        let huge = self.staging.huge_pages();
+        let keys = in_memory - (huge * (CHUNK_PAGES - 1)) as u64;
+        law("the policy knows the pages and the huge pages in memory", self.policy.len() as u64, keys)?;
+        let moving = of(|state| matches!(state, PageState::Incoming | PageState::Evicting));
+        let apart = self.buffer.used_frames() + self.staging.pages() * CHUNK_PAGES;
         law(
-            "frames in use are those in memory, on their way there and in the victim buffer",
+            "frames in use are those in memory, on their way, in the victim buffer and in stages",
             self.charged as u64,
-            in_memory + of(|state| matches!(state, PageState::Incoming)) + self.buffer.used_frames() as u64,
+            in_memory + moving + apart as u64,
         )?;
         let writing = self.evictors.iter().flatten().map(Batch::pages_in_flight).sum::<u64>();
         let stored =
             of(|state| matches!(state, PageState::Clean(_) | PageState::Stored(_) | PageState::Incoming));
         let slots = stored + self.buffered_slots() + writing;
         law("each slot has one page", self.slots.allocated() as u64, slots)?;
-        law("no access waits at the end", self.waiting.len() as u64, 0)
+        law("no access waits at the end", (self.waiting.len() + self.staging.waiting()) as u64, 0)
     }
 }

@@ -101,10 +101,11 @@ impl ReadSlots {
 }
 
 impl SwapModel {
-    /// Queues a window for reading.
-    pub(super) fn queue_window(&mut self, window: Window) {
+    /// Queues a window for reading, and has the memory behind a long window staged.
+    pub(super) fn queue_window(&mut self, window: Window, now: Picos) {
         self.counts.readahead_windows += 1;
         self.requests.extend(window.parts(PAGES_TOGETHER).map(|part| ReadRequest { window, part }));
+        self.stage_behind(window, now);
     }
 
     /// Starts reads ahead of use as far as there are buffers.
@@ -139,6 +140,10 @@ impl SwapModel {
     ) -> (Vec<Incoming>, Time) {
         let mut all = Vec::new();
         for page in addresses.filter_map(|address| self.page_at(address)).collect::<Vec<_>>() {
+            // A staged chunk is on its way.
+            if self.staging.is_staged(self.chunk(page)) {
+                continue;
+            }
             let info = &mut self.pages[page as usize];
             if let Some(slot) = info.state.claim() {
                 info.read_ahead = true;
@@ -189,7 +194,7 @@ impl SwapModel {
                 slot.into_iter().for_each(|slot| self.access(slot, context));
                 let block = (block.first, block.last());
                 if let Some(window) = self.streams.record_block_miss(self.address(page), block) {
-                    self.queue_window(window);
+                    self.queue_window(window, context.now());
                 }
             }
             Cause::Ahead(trigger) => {
@@ -230,7 +235,7 @@ impl SwapModel {
         let info = &mut self.pages[page as usize];
         (info.state, info.trigger) = (PageState::InVictimBuffer(frame), Some(trigger));
         self.counts.readahead_windows += u64::from(trigger == Trigger::Probe);
-        self.wake(page, context);
+        self.wake(page..page + 1, context);
         true
     }
 }

@@ -10,7 +10,8 @@ use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
 
-fn workload(seed: u64, count: u64, capacity: u64, open: bool) -> Vec<Request> {
+/// Random requests, which come at their time or, if not `open`, one after the other.
+pub(crate) fn workload(seed: u64, count: u64, capacity: u64, open: bool) -> Vec<Request> {
     let mut random = Rng::new(seed, "workload");
     let mut now = 0;
     (0..count)

@@ -5,9 +5,10 @@ use deepram_sim::host::{Device, HostOptions, HostResult, drive};
 use deepram_sim::ssd::SsdOptions;
 use deepram_sim::ssd_buffer::{AtRisk, BufferCounts, BufferedSsd};
 use deepram_sim::{RunOptions, RunResult, SimError, System, SystemConfig, run};
-use deepram_trace::workload::Rng;
 use deepram_trace::{Op, Request};
 use proptest::prelude::*;
+
+use crate::conservation::workload;
 
 const PAGE: u64 = 8192;
 /// Time between requests that leaves the device idle: 10 ms.
@@ -353,6 +354,50 @@ fn wrong_presets_are_refused_with_the_reason() {
     }
 }
 
+/// Performs 600 random requests, which come at their time or, if not `open`, one after the other, and holds the books of the buffer
+/// and of the drive against each other.
+fn keeps_its_books(set: &[&str], open: bool, seed: u64) {
+    let registry = Registry::builtin().unwrap();
+    let preset: WriteBuffer = registry.get_with("buffer.hybrid-4-80", set).unwrap();
+    let reclaim = if open { "reclaim=foreground" } else { "reclaim=background" };
+    let small: Vec<&str> = TINY[..10].iter().copied().chain([reclaim]).collect();
+    let ssd: Ssd = registry.get_with("ssd.hybrid-buffer", &small).unwrap();
+    let options = SsdOptions { writes_assume_written: true, ..SsdOptions::default() };
+    let mut device = BufferedSsd::new(&preset, &ssd, &options, 1).unwrap();
+    let requests = workload(seed, 600, device.capacity().0, open).into_iter().map(Ok);
+    let options = HostOptions { per_thread: 4, ..HostOptions::default() };
+    let host = drive(&mut device, requests, &options).unwrap();
+    assert_eq!(host.measured, 600);
+    device.check().unwrap();
+}
+
+#[test]
+fn a_write_waits_for_programs_whose_blocks_can_be_reclaimed_only_afterwards() {
+    // Padded blocks of a plane are programmed at once, so that none of its blocks can be reclaimed for a while.
+    for (seed, pages, queue, partial, destage, keep) in [
+        (27, 34, 6, "merge", "synchronous", "published"),
+        (186, 16, 3, "fetch", "queued", "published"),
+        (189, 37, 3, "fetch", "synchronous", "published"),
+        (389, 33, 1, "merge", "synchronous", "never"),
+        (612, 34, 4, "merge", "queued", "published"),
+        (791, 39, 5, "fetch", "synchronous", "never"),
+    ] {
+        let set = [
+            "scheme=dram-only",
+            "pcm.size=0B",
+            "policy=bplru",
+            "padding=true",
+            "period=4",
+            &format!("dram.size={}B", pages * PAGE),
+            &format!("destage_queue={queue}"),
+            &format!("partial_write={partial}"),
+            &format!("destage={destage}"),
+            &format!("keep_reads={keep}"),
+        ];
+        keeps_its_books(&set, true, seed);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
@@ -388,32 +433,6 @@ proptest! {
             format!("keep_reads={}", if scheme == "dram-only" { keep_reads } else { "published" }),
             format!("padding={}", flags[6]),
         ];
-        let registry = Registry::builtin().unwrap();
-        let set: Vec<&str> = set.iter().map(String::as_str).collect();
-        let preset: WriteBuffer = registry.get_with("buffer.hybrid-4-80", &set).unwrap();
-        let reclaim = format!("reclaim={}", word(open, "foreground", "background"));
-        let small: Vec<&str> = TINY[..10].iter().copied().chain([reclaim.as_str()]).collect();
-        let ssd: Ssd = registry.get_with("ssd.hybrid-buffer", &small).unwrap();
-        let options = SsdOptions { writes_assume_written: true, ..SsdOptions::default() };
-        let mut device = BufferedSsd::new(&preset, &ssd, &options, 1).unwrap();
-        let capacity = device.capacity().0;
-        let mut random = Rng::new(seed, "workload");
-        let mut now = 0;
-        let requests = (0..600).map(move |_| {
-            now += random.below(400_000_000);
-            let len = 512 * (1 + random.below(40));
-            let offset = random.below((capacity - len) / 512) * 512;
-            let op = match random.below(20) {
-                0 => Op::Trim,
-                1 => Op::Flush,
-                2..=7 => Op::Read,
-                _ => Op::Write,
-            };
-            Ok(Request { time_ps: open.then_some(now), device: 0, offset, len, op })
-        });
-        let options = HostOptions { per_thread: 4, ..HostOptions::default() };
-        let host = drive(&mut device, requests, &options).unwrap();
-        prop_assert_eq!(host.measured, 600);
-        device.check().unwrap();
+        keeps_its_books(&set.each_ref().map(String::as_str), open, seed);
     }
 }

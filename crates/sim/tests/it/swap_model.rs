@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use deepram_core::units::Bytes;
+use deepram_core::units::{Bytes, Picos};
 use deepram_media::{MeasuredFile, Registry};
 use deepram_pager::PagerOptions;
 use deepram_peers::{Memory, Paged};
@@ -70,6 +70,81 @@ fn a_scan_is_read_ahead_and_a_random_walk_is_not() {
     assert!(walked.readahead_pages < 200 && walked.faults_major > 3000, "{walked:?}");
 }
 
+/// Pages of a huge page.
+const CHUNK: u64 = 512;
+
+/// Accesses to all pages of these chunks, in order.
+fn stream(chunks: std::ops::Range<u64>, op: Op) -> Vec<(u64, Op)> {
+    (chunks.start * CHUNK..chunks.end * CHUNK).map(|page| (page, op)).collect()
+}
+
+#[test]
+fn a_stream_that_fills_memory_and_one_that_reads_it_have_one_fault_for_each_huge_page() {
+    let (file, chunks) = (file(), 200);
+    for (budget, off) in [(64, false), (64, true), (31, false)] {
+        let options = PoolModelOptions {
+            hit: Picos(0),
+            fault: Picos(0),
+            install: Picos(0),
+            stage: Picos(0),
+            evict: Picos(0),
+            huge_pages: !off,
+            ..options(chunks * CHUNK, budget * CHUNK)
+        };
+        let mut model = SwapModel::new(&file, &options).unwrap();
+        run(&mut model, &stream(0..chunks, Op::Write), 1);
+        let filled = model.swap_counts();
+        run(&mut model, &stream(0..chunks, Op::Read), 1);
+        let read = model.swap_counts().since(&filled);
+        // A budget of fewer than 32 chunks has no stages.
+        if off || budget < 32 {
+            assert!(
+                filled.huge_pages + read.huge_pages == 0 && filled.faults_fresh > 2 * chunks,
+                "{filled:?}"
+            );
+            continue;
+        }
+        // Until the first chunk is filled, pages come in smaller steps.
+        assert!(filled.huge_pages >= chunks - 3 && filled.faults_fresh < chunks + 60, "{filled:?}");
+        assert!(read.faults_major - read.huge_pages < 60 && read.huge_pages > chunks / 2, "{read:?}");
+        // No page is read twice, and each was written once.
+        assert!(read.bytes_read <= chunks * CHUNK * PAGE, "{read:?}");
+        assert!(filled.written_back_pages + read.written_back_pages <= chunks * CHUNK, "{read:?}");
+        // The next scans have only clean pages to evict.
+        let after = |scans: usize| {
+            let mut model = SwapModel::new(&file, &options).unwrap();
+            let scans = (0..scans).flat_map(|_| stream(0..chunks, Op::Read));
+            let accesses: Vec<_> = stream(0..chunks, Op::Write).into_iter().chain(scans).collect();
+            let time = run(&mut model, &accesses, 1).time.0;
+            (time, model.swap_counts().bytes_read)
+        };
+        let ((before, read), (time, all)) = (after(2), after(4));
+        let interval = file.completion_interval(false, Bytes(CHUNK * PAGE)).0 as f64;
+        let device = (all - read) as f64 / (CHUNK * PAGE) as f64 * interval;
+        let share = device / (time - before) as f64;
+        assert!((0.9..=1.05).contains(&share), "{share}");
+    }
+}
+
+#[test]
+fn a_first_store_near_the_start_of_a_clean_huge_page_makes_all_of_it_dirty_and_another_divides_it() {
+    let (file, chunks) = (file(), 100);
+    let options = options(chunks * CHUNK, 64 * CHUNK);
+    let (protect, hit) = (options.protect.0, options.hit.0);
+    for (first, others) in [(7, 0), (8, 3)] {
+        let mut model = SwapModel::new(&file, &options).unwrap();
+        run(&mut model, &stream(0..chunks, Op::Write), 1);
+        run(&mut model, &stream(0..30, Op::Read), 1);
+        let before = model.swap_counts();
+        // A stream may still be using it: it has not been dropped behind the stream.
+        let at = 28 * CHUNK;
+        let stores = [first, 0, 100, 511, 100].map(|page| (at + page, Op::Write));
+        let time = run(&mut model, &stores, 1).time.0;
+        assert_eq!(time, (1 + others) * protect + 5 * hit, "first store to page {first}");
+        assert_eq!(model.swap_counts().since(&before).faults_write_protected, 1 + others);
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let file = file();
@@ -109,6 +184,43 @@ proptest! {
         prop_assert_eq!(counts.accesses, 20_000);
         prop_assert!(counts.evicted_dirty_pages == counts.written_back_pages);
         prop_assert!(counts.bytes_read / PAGE == counts.faults_major + counts.readahead_pages);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// As above, in enough DRAM for huge pages.
+    #[test]
+    fn its_books_balance_with_huge_pages(
+        seed in any::<u64>(),
+        budget in 32u64..70,
+        depth in 1u32..9,
+        stores in 0u64..5,
+        address in 0u64..600,
+    ) {
+        let (mut random, chunks) = (Rng::new(seed, "test"), 100);
+        let pages = chunks * CHUNK;
+        let mut accesses = stream(0..random.below(chunks), Op::Write);
+        while accesses.len() < 150_000 {
+            let op = if random.below(4) < stores { Op::Write } else { Op::Read };
+            let (first, length) = (random.below(pages), random.below(20 * CHUNK));
+            match random.below(3) {
+                0 => accesses.extend((0..200).map(|_| (random.below(pages), op))),
+                1 => accesses.extend((first..pages.min(first + length)).map(|page| (page, op))),
+                // A stream that stores to one page in 97.
+                _ => accesses.extend((first..pages.min(first + length)).map(|page| {
+                    (page, if page % 97 == 0 { op } else { Op::Read })
+                })),
+            }
+        }
+        let options = PoolModelOptions { address: Bytes(address * PAGE), ..options(pages, budget * CHUNK) };
+        let mut model = SwapModel::new(&file(), &options).unwrap();
+        let measured = run(&mut model, &accesses, depth);
+        prop_assert_eq!(measured.completed, accesses.len() as u64);
+        let counts = model.swap_counts();
+        prop_assert!(counts.huge_pages > 0);
+        prop_assert_eq!(counts.evicted_dirty_pages, counts.written_back_pages);
+        prop_assert!(counts.bytes_read / PAGE <= counts.faults_major + counts.readahead_pages);
     }
 }
 
@@ -206,8 +318,12 @@ fn counts_are_those_of_the_real_pager_where_nothing_depends_on_time() {
     for seed in 0..4 {
         let Some(paged) = paged(pages, dram, folder.path()) else { return };
         let start = paged.words().as_ptr().addr();
-        let options =
-            PoolModelOptions { address: Bytes(start as u64), dram: Bytes(dram), ..options(pages, 0) };
+        let options = PoolModelOptions {
+            address: Bytes(start as u64),
+            dram: Bytes(dram),
+            huge_pages: false,
+            ..options(pages, 0)
+        };
         let mut model = SwapModel::new(&file(), &options).unwrap();
         for (n, step) in steps(seed, pages, 4000).into_iter().enumerate() {
             match step {

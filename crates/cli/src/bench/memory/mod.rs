@@ -52,7 +52,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Backends of memory that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Peer {
+pub(in crate::bench) enum Peer {
     /// Anonymous memory under the pager of `deepram run`
     Pager,
     /// Mapped deepram pool, synced after the fill
@@ -192,6 +192,10 @@ pub(super) fn zipf(args: &MemoryArgs) -> anyhow::Result<Report> {
     run(args, Workload::Zipf)
 }
 
+pub(super) fn rows(args: &MemoryArgs) -> anyhow::Result<Report> {
+    run(args, Workload::Rows)
+}
+
 pub(super) fn scan(args: &MemoryArgs) -> anyhow::Result<Report> {
     run(args, Workload::Scan)
 }
@@ -320,6 +324,7 @@ fn run_peer(
         hints: !args.no_hints,
         seed: args.seed,
         policy: args.policy.clone(),
+        without: None,
         dir: std::fs::canonicalize(dir)?,
         parent: std::process::id(),
         group: group.as_ref().map(|group| group.process_path()),
@@ -333,18 +338,21 @@ fn run_peer(
     Ok(outcome)
 }
 
-/// The words that start a worker on plain memory of `size` bytes, for a bench that runs it under `deepram run`.
-pub(super) fn plain_worker(
-    workload: Workload,
-    size: u64,
-    threads: u32,
+/// The words that start a worker on `size` bytes of memory with `dram` bytes of DRAM, for `deepram bench ablate`; `without`: a
+/// heuristic of the pool that is turned off.
+pub(super) fn worker_words(
+    peer: Peer,
+    (size, dram): (u64, u64),
+    (workload, threads): (Workload, u32),
     seconds: f64,
+    dir: &Path,
+    without: Option<String>,
 ) -> anyhow::Result<[String; 3]> {
     let task = Task {
-        peer: Peer::Plain,
+        peer,
         workload,
         size,
-        dram: size,
+        dram,
         threads,
         warmup: RunLength::Seconds(seconds / 2.0),
         measured: RunLength::Seconds(seconds),
@@ -352,7 +360,8 @@ pub(super) fn plain_worker(
         hints: false,
         seed: 1,
         policy: PagerPolicy::default().name().into(),
-        dir: std::env::temp_dir(),
+        without,
+        dir: dir.to_path_buf(),
         parent: 0,
         group: None,
     };

@@ -120,7 +120,7 @@ pub(super) fn report(
     let device_rate = match workload {
         Workload::Scan => device.sequential(),
         Workload::Gather => device.random(GATHER_DEPTH, false).to_vec(),
-        Workload::Reads | Workload::Zipf => device.random(args.threads, false).to_vec(),
+        Workload::Reads | Workload::Zipf | Workload::Rows => device.random(args.threads, false).to_vec(),
         Workload::Updates => device.random(args.threads, true).to_vec(),
     };
     let baselines = Baselines { swap: &swap, random: &random, unpromoted: &unpromoted, device: &device_rate };

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::super::latency::{Latency, Quantiles};
 use super::Peer;
 use super::workload::{
-    AccessStream, BATCH, Gather, LoadWords, Scan, Skewed, Uniform, Updates, Workload, compare_updates,
+    AccessStream, BATCH, Gather, LoadWords, Rows, Scan, Skewed, Uniform, Updates, Workload, compare_updates,
     initial_value,
 };
 use crate::output::emit_json;
@@ -64,6 +64,8 @@ pub(super) struct Task {
     pub(super) seed: u64,
     /// Name of the pager's replacement policy.
     pub(super) policy: String,
+    /// Name of the heuristic of a pool that is turned off.
+    pub(super) without: Option<String>,
     /// Folder for the files.
     pub(super) dir: PathBuf,
     /// Process id of the bench; 0: another process starts the worker.
@@ -137,7 +139,11 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
             }
         }
         Peer::Pool => {
-            let faults = FaultOptions { pin_lone_thread: true, ..FaultOptions::default() };
+            let mut faults = FaultOptions { pin_lone_thread: true, ..FaultOptions::default() };
+            if let Some(off) = &task.without {
+                let off = off.parse().map_err(anyhow::Error::msg)?;
+                faults = faults.without(off).with_context(|| format!("a pool has no {off}"))?;
+            }
             Box::new(pool(&path, task.size, OpenOptions::new(task.dram).faults(faults))?.0)
         }
         Peer::PoolLoad | Peer::PoolLoadUnpromoted => {
@@ -275,6 +281,7 @@ fn read_thread(
     let seed = task.seed;
     match task.workload {
         Workload::Zipf => run_stream(task, Skewed::new(words, seed, thread), start),
+        Workload::Rows => run_stream(task, Rows::new(words, seed, thread), start),
         Workload::Scan => run_stream(task, Scan::new(words, thread, task.threads), start),
         _ => run_stream(task, Uniform::new(words, seed, thread), start),
     }

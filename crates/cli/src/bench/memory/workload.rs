@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 const COUNT_BITS: u32 = 24;
 /// Words in a 4 KiB page.
 const PAGE_WORDS: u64 = 512;
+/// Pages of a row.
+const ROW_PAGES: u64 = 4;
 /// Skew of the Zipf accesses, as in YCSB.
 const THETA: f64 = 0.99;
 /// Elements in one gather.
@@ -32,6 +34,8 @@ pub(in crate::bench) enum Workload {
     Reads,
     /// Zipf-distributed reads of pages in shuffled order.
     Zipf,
+    /// Uniform reads of rows of [`ROW_PAGES`] pages: one word of each page.
+    Rows,
     /// Sequential reads in steps of a page.
     Scan,
     /// Uniform reads in batches of [`BATCH`] whose indices are known in advance.
@@ -45,6 +49,7 @@ impl Workload {
             Self::Updates => "GUPS: uniform read-modify-writes of 8 bytes",
             Self::Reads => "GUPS, reads only: uniform reads of 8 bytes",
             Self::Zipf => "Zipf 0.99 reads of 8 bytes, pages shuffled",
+            Self::Rows => "rows of 16 KiB in random order",
             Self::Scan => "sequential reads in steps of 4 KiB",
             Self::Gather => "gathers of 1,024 random elements of 8 bytes",
         }
@@ -127,6 +132,26 @@ impl<L: LoadWords> AccessStream for Uniform<L> {
     fn step(&mut self) -> u64 {
         let at = self.rng.below(self.words.count());
         u64::from(!self.words.is_valid(at))
+    }
+}
+
+/// Reads of the pages of rows, each row in order, rows in random order.
+pub(super) struct Rows<L> {
+    words: L,
+    rng: Rng,
+}
+
+impl<L: LoadWords> Rows<L> {
+    pub(super) fn new(words: L, seed: u64, thread: u32) -> Self {
+        Self { words, rng: thread_rng(seed, thread) }
+    }
+}
+
+impl<L: LoadWords> AccessStream for Rows<L> {
+    fn step(&mut self) -> u64 {
+        let row_words = ROW_PAGES * PAGE_WORDS;
+        let first = self.rng.below(self.words.count() / row_words) * row_words;
+        (0..ROW_PAGES).map(|page| u64::from(!self.words.is_valid(first + page * PAGE_WORDS))).sum()
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) fn all(files: &Files) -> Vec<Section<'_>> {
         simulator(files),
         predict(files),
         heuristics(files),
+        pool_heuristics(files),
         processor::codes(files),
         processor::characterisation(files),
         processor::memory_flushes(files),
@@ -353,7 +354,34 @@ fn predict(files: &Files) -> Option<Section<'_>> {
 }
 
 fn heuristics(files: &Files) -> Option<Section<'_>> {
-    let source = newest(files, "ablate", |_| true)?;
+    heuristics_of(
+        files,
+        "swap",
+        "What each heuristic of the pager gives",
+        "`deepram bench ablate`: time of a program under `deepram run` without one heuristic, over its time with all of \
+         them in the same round; medians. The ratio is the largest of the programs.",
+    )
+}
+
+/// What each heuristic of a pool gives.
+fn pool_heuristics(files: &Files) -> Option<Section<'_>> {
+    heuristics_of(
+        files,
+        "pool",
+        "What each heuristic of a pool gives",
+        "`deepram bench ablate --backing pool`: as above, for loops over an array in a mapped pool.",
+    )
+}
+
+fn heuristics_of<'a>(
+    files: &'a Files,
+    backing: &str,
+    title: &'static str,
+    about: &'static str,
+) -> Option<Section<'a>> {
+    // Files without a name of the backing are of the pager.
+    let of = |results: &Value| results["backing"].as_str().unwrap_or("swap") == backing;
+    let source = newest(files, "ablate", of)?;
     let programs = list(&source.1.results["rows"]);
     let without = |program: &Value, n: usize| number(&program["without"][n], "median");
     let rows = list(&programs.first()?["without"]).iter().enumerate().map(|(n, heuristic)| {
@@ -368,14 +396,7 @@ fn heuristics(files: &Files) -> Option<Section<'_>> {
             ..Row::default()
         }
     });
-    Some(Section {
-        title: "What each heuristic of the pager gives",
-        about: "`deepram bench ablate`: time of a program under `deepram run` without one heuristic, over its time with all of \
-                them in the same round; medians. The ratio is the largest of the programs.",
-        rows: rows.collect(),
-        chart: None,
-        sources: vec![source],
-    })
+    Some(Section { title, about, rows: rows.collect(), chart: None, sources: vec![source] })
 }
 
 #[cfg(test)]

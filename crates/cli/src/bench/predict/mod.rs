@@ -3,10 +3,9 @@
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
 //! alone, and the software time of a fault under device reads, because a sleeping processor must wake. The last is
-//! calibrated on random loads, and the time of a page that is read ahead on a scan, at sizes of DRAM that are not predicted. No input is fitted to the predicted runs.
+//! calibrated on random loads, and the times of a page that is read ahead and of one in a huge page on scans, at sizes of DRAM that are not predicted. No input is fitted to the predicted runs.
 //!
-//! Costs and runs are repeated in rounds, so that other load on the machine affects all of them alike; medians count. The pager
-//! runs without huge pages, which the simulator lacks.
+//! Costs and runs are repeated in rounds, so that other load on the machine affects all of them alike; medians count.
 
 mod pool;
 mod programs;
@@ -256,8 +255,10 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
             let program = programs.iter().find(|(work, _)| *work == cell.work);
             let outcome = match (cell.backing, program, &pool) {
                 (_, Some((_, program)), _) => program.measure(cell.dram)?,
-                (Backing::Pool, None, Some(pool)) => pool.measure(cell.dram, cell.work, args.updates)?,
-                _ => swap::measure(&dir, data, cell.dram, cell.work, args.updates)?,
+                (Backing::Pool, None, Some(pool)) => {
+                    pool.measure(cell.dram, cell.work, args.updates, true)?
+                }
+                _ => swap::measure(&dir, data, cell.dram, cell.work, args.updates, true)?,
             };
             cell.runs.push(outcome);
         }
@@ -275,10 +276,10 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
             }
             (None, Backing::Pool, Some(costs), _) => {
                 let frames = Outcome::median(&cell.runs).frames.unwrap_or_default();
-                pool::simulate(&file, costs, (data, cell.dram, frames), cell.work, args.updates)?
+                pool::simulate(&file, costs, (data, cell.dram, frames), cell.work, args.updates, true)?
             }
             (None, Backing::Swap, _, Some(costs)) => {
-                swap::simulate(&file, costs, data, cell.dram, cell.work, args.updates)?
+                swap::simulate(&file, costs, data, cell.dram, cell.work, args.updates, true)?
             }
             _ => continue,
         };

@@ -32,6 +32,8 @@ pub(super) struct PoolCosts {
     first_store_ns: f64,
     write_back_ns: f64,
     install_ns: f64,
+    /// Of one more segment of a huge page.
+    stage_ns: f64,
 }
 
 impl PoolCosts {
@@ -44,17 +46,20 @@ impl PoolCosts {
             first_store_ns: of(|costs| costs.first_store_ns),
             write_back_ns: of(|costs| costs.write_back_ns),
             install_ns: of(|costs| costs.install_ns),
+            stage_ns: of(|costs| costs.stage_ns),
         }
     }
 
     /// The costs as one line of text.
     pub(super) fn shown(&self) -> String {
         format!(
-            "pool: fault {:.1} µs, first store {:.1} µs, write-back of a segment {:.2} µs, a segment more {:.2} µs",
+            "pool: fault {:.1} µs, first store {:.1} µs, write-back of a segment {:.2} µs, a segment more {:.2} µs, \
+             {:.3} µs in a huge page",
             self.fault_ns / 1e3,
             self.first_store_ns / 1e3,
             self.write_back_ns / 1e3,
-            self.install_ns / 1e3
+            self.install_ns / 1e3,
+            self.stage_ns / 1e3
         )
     }
 }
@@ -77,14 +82,18 @@ fn words(pool: &Pool, bytes: u64) -> anyhow::Result<Words> {
     Ok(pool.words(root.addr, (bytes / 8) as usize)?)
 }
 
-fn options(dram: u64) -> OpenOptions {
-    OpenOptions::new(dram).faults(FaultOptions { pin_lone_thread: true, ..FaultOptions::default() })
+fn options(dram: u64, huge_pages: bool) -> OpenOptions {
+    OpenOptions::new(dram).faults(FaultOptions {
+        pin_lone_thread: true,
+        huge_pages,
+        ..FaultOptions::default()
+    })
 }
 
 impl FilledPool {
     pub(super) fn create(path: PathBuf, data: u64) -> anyhow::Result<Self> {
         create(&path, data)?;
-        let pool = Pool::open(&[&path], &options((data / 4).max(64 << 20)))?;
+        let pool = Pool::open(&[&path], &options((data / 4).max(64 << 20), true))?;
         let addr = pool.alloc(data, Lifetime::Permanent)?;
         pool.set_root("data", addr, data)?;
         let words = words(&pool, data)?;
@@ -98,7 +107,7 @@ impl FilledPool {
     }
 
     /// Measures the costs: those of a step by repeating the step alone, those of a fault and of a segment that is read ahead by
-    /// random loads and by a scan at a size of DRAM that is not predicted.
+    /// random loads and by scans, without huge pages and with them, at a size of DRAM that is not predicted.
     pub(super) fn costs(
         &self,
         scratch: &Scratch,
@@ -127,30 +136,35 @@ impl FilledPool {
         drop(words);
         pool.close()?;
         std::fs::remove_file(&path)?;
-        let ran = self.measure(self.data / CALIBRATION, Workload::Reads, accesses)?;
+        let dram = self.data / CALIBRATION;
+        let ran = self.measure(dram, Workload::Reads, accesses, false)?;
         ensure!(ran.counts.misses > 0.0, "no load missed; give more --data");
         let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
         // A device that is faster now than when it was measured would give a negative cost: then the cost is 0.
         let fault_ns = ((1e9 / ran.per_s - hit_ns) / ran.counts.misses - read_ns).max(0.0);
-        let costs = |install_ns| PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns };
-        let dram = self.data / CALIBRATION;
-        let ran = self.measure(dram, Workload::Scan, accesses)?;
-        let install_ns = super::cost_of_rate(ran.per_s, |install_ns| {
-            let simulated = simulate(
-                file,
-                &costs(install_ns),
-                (self.data, dram, ran.frames.unwrap_or(0)),
-                Workload::Scan,
-                accesses,
-            );
-            Ok(simulated?.per_s)
-        })?;
-        Ok(costs(install_ns))
+        let idle =
+            PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns: 0.0, stage_ns: 0.0 };
+        let of_scan = |huge_pages, costs: &dyn Fn(f64) -> PoolCosts| {
+            let ran = self.measure(dram, Workload::Scan, accesses, huge_pages)?;
+            let sizes = (self.data, dram, ran.frames.unwrap_or(0));
+            super::cost_of_rate(ran.per_s, |cost| {
+                Ok(simulate(file, &costs(cost), sizes, Workload::Scan, accesses, huge_pages)?.per_s)
+            })
+        };
+        let install_ns = of_scan(false, &|install_ns| PoolCosts { install_ns, ..idle })?;
+        let stage_ns = of_scan(true, &|stage_ns| PoolCosts { install_ns, stage_ns, ..idle })?;
+        Ok(PoolCosts { install_ns, stage_ns, ..idle })
     }
 
     /// Runs the array in the pool.
-    pub(super) fn measure(&self, dram: u64, work: Workload, accesses: u64) -> anyhow::Result<Outcome> {
-        let pool = Pool::open(&[&self.path], &options(dram))
+    pub(super) fn measure(
+        &self,
+        dram: u64,
+        work: Workload,
+        accesses: u64,
+        huge_pages: bool,
+    ) -> anyhow::Result<Outcome> {
+        let pool = Pool::open(&[&self.path], &options(dram, huge_pages))
             .with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
         let words = words(&pool, self.data)?;
         let count = work.count(self.data, accesses);
@@ -178,7 +192,7 @@ impl FilledPool {
             read_ahead: each(before.readahead_segments, after.readahead_segments),
             written: each(before.write_backs, after.write_backs),
         };
-        let frames = Some(after.resident_segments.max(before.resident_segments));
+        let frames = Some(before.frames.max(after.frames));
         drop(words);
         pool.close()?;
         Ok(Outcome { per_s: count as f64 / time.as_secs_f64(), counts, frames })
@@ -192,6 +206,7 @@ pub(super) fn simulate(
     (data, dram, frames): (u64, u64, u64),
     work: Workload,
     accesses: u64,
+    huge_pages: bool,
 ) -> anyhow::Result<Outcome> {
     let picos = |ns: f64| Picos((ns * 1e3) as u64);
     let options = PoolModelOptions {
@@ -204,6 +219,8 @@ pub(super) fn simulate(
         protect: picos(costs.first_store_ns),
         flush: picos(costs.write_back_ns),
         install: picos(costs.install_ns),
+        stage: picos(costs.stage_ns),
+        huge_pages,
         ..PoolModelOptions::default()
     };
     let mut model = PoolModel::new(file, &options)?;

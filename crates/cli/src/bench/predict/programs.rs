@@ -24,7 +24,7 @@ use crate::bench::ablate;
 
 /// DRAM while the faults are recorded: the least that `deepram run` takes.
 const RECORD_DRAM: u64 = 16 << 20;
-/// What hides uses of pages from the record.
+/// What hides uses of pages from the record; there are no huge pages with so little DRAM.
 const HIDING: [&str; 3] = ["readahead", "fault-around", "write-prediction"];
 /// What follows SQLite's load.
 const SQLITE_COUNT: &str = "print(d.execute('select count(*) from t').fetchone())\n";
@@ -77,14 +77,7 @@ impl Program {
             _ => &[&self.python, "-c", &sqlite],
         };
         let mut command = Command::new(deepram);
-        command.args(words).args([
-            "--dram",
-            &format!("{dram}B"),
-            "--without",
-            "huge-pages",
-            "--stats",
-            "json",
-        ]);
+        command.args(words).args(["--dram", &format!("{dram}B"), "--stats", "json"]);
         command.arg("--store").arg(&self.dir).arg("--").args(program).stdin(Stdio::null());
         let begin = Instant::now();
         let output = command.output()?;

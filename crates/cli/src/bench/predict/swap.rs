@@ -38,6 +38,8 @@ pub(super) struct SwapCosts {
     install_ns: f64,
     evict_ns: f64,
     write_back_ns: f64,
+    /// Of one more page of a huge page.
+    stage_ns: f64,
 }
 
 impl SwapCosts {
@@ -53,6 +55,7 @@ impl SwapCosts {
             install_ns: of(|costs| costs.install_ns),
             evict_ns: of(|costs| costs.evict_ns),
             write_back_ns: of(|costs| costs.write_back_ns),
+            stage_ns: of(|costs| costs.stage_ns),
         }
     }
 
@@ -60,12 +63,13 @@ impl SwapCosts {
     pub(super) fn shown(&self) -> String {
         format!(
             "swap file: fault {:.1} µs, second chance {:.1} µs, first store {:.1} µs, fresh page {:.1} µs; a page more {:.2} µs, \
-             evicted {:.2} µs, written back {:.2} µs",
+             {:.3} µs in a huge page, evicted {:.2} µs, written back {:.2} µs",
             self.fault_ns / 1e3,
             self.second_chance_ns / 1e3,
             self.first_store_ns / 1e3,
             self.fresh_ns / 1e3,
             self.install_ns / 1e3,
+            self.stage_ns / 1e3,
             self.evict_ns / 1e3,
             self.write_back_ns / 1e3
         )
@@ -85,16 +89,17 @@ impl SwapCosts {
             install: picos(self.install_ns),
             evict: picos(self.evict_ns),
             flush: picos(self.write_back_ns),
+            stage: picos(self.stage_ns),
             ..PoolModelOptions::swap()
         }
     }
 }
 
-/// Memory under the pager with everything that the model has, which is all but huge pages.
-fn paged(dir: &Path, data: u64, dram: u64) -> anyhow::Result<Paged> {
+/// Memory under the pager.
+fn paged(dir: &Path, data: u64, dram: u64, huge_pages: bool) -> anyhow::Result<Paged> {
     let mut options = PagerOptions::new(dram, dir);
     options.pin_lone_thread = true;
-    options.huge_pages = false;
+    options.huge_pages = huge_pages;
     Paged::new(data as usize, options).with_context(|| format!("{} under the pager", Bytes(data)))
 }
 
@@ -112,7 +117,7 @@ fn each(time: Duration, count: u64) -> f64 {
 }
 
 /// Measures the costs: those of a step by repeating the step alone, those of a fault under device reads and of a page that is
-/// read ahead by random loads and by a scan at sizes of DRAM that are not predicted.
+/// read ahead by random loads and by scans, without huge pages and with them, at sizes of DRAM that are not predicted.
 pub(super) fn costs(
     dir: &Path,
     file: &MeasuredFile,
@@ -120,7 +125,7 @@ pub(super) fn costs(
     data: u64,
     accesses: u64,
 ) -> anyhow::Result<SwapCosts> {
-    let memory = paged(dir, 3 * PAGES * PAGE, 8 * PAGES * PAGE)?;
+    let memory = paged(dir, 3 * PAGES * PAGE, 8 * PAGES * PAGE, false)?;
     // Downwards each fault brings in one page, upwards up to 64.
     let ((), alone) = timed(|| (0..PAGES).rev().for_each(|page| store(&memory, page)));
     let fresh_ns = (each(alone, PAGES) - hit_ns).max(0.0);
@@ -147,12 +152,13 @@ pub(super) fn costs(
         install_ns,
         evict_ns,
         write_back_ns,
+        stage_ns: 0.0,
     };
     // time of an access = hit + misses x (device + fault) + second chances x second chance, for both runs
     let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
     let run = |ratio: f64| -> anyhow::Result<[f64; 3]> {
         let dram = (data as f64 / ratio) as u64 / PAGE * PAGE;
-        let ran = measure(dir, data, dram, Workload::Reads, accesses)?;
+        let ran = measure(dir, data, dram, Workload::Reads, accesses, false)?;
         let (misses, returns) = (ran.counts.misses, ran.counts.second_chances);
         Ok([misses, returns, 1e9 / ran.per_s - hit_ns - misses * read_ns])
     };
@@ -167,11 +173,15 @@ pub(super) fn costs(
         },
     };
     let dram = (data as f64 / MISSING) as u64 / PAGE * PAGE;
-    let scan = measure(dir, data, dram, Workload::Scan, accesses)?;
-    let install_ns = super::cost_of_rate(scan.per_s, |install_ns| {
-        Ok(simulate(file, &SwapCosts { install_ns, ..costs }, data, dram, Workload::Scan, accesses)?.per_s)
-    })?;
-    Ok(SwapCosts { install_ns, ..costs })
+    let of_scan = |huge_pages, costs: &dyn Fn(f64) -> SwapCosts| {
+        let ran = measure(dir, data, dram, Workload::Scan, accesses, huge_pages)?;
+        super::cost_of_rate(ran.per_s, |cost| {
+            Ok(simulate(file, &costs(cost), data, dram, Workload::Scan, accesses, huge_pages)?.per_s)
+        })
+    };
+    let install_ns = of_scan(false, &|install_ns| SwapCosts { install_ns, ..costs })?;
+    let stage_ns = of_scan(true, &|stage_ns| SwapCosts { install_ns, stage_ns, ..costs })?;
+    Ok(SwapCosts { install_ns, stage_ns, ..costs })
 }
 
 fn counts(before: &PagerStats, after: &PagerStats, accesses: u64) -> Counts {
@@ -192,8 +202,9 @@ pub(super) fn measure(
     dram: u64,
     work: Workload,
     accesses: u64,
+    huge_pages: bool,
 ) -> anyhow::Result<Outcome> {
-    let memory = paged(dir, data, dram)?;
+    let memory = paged(dir, data, dram, huge_pages)?;
     let words = memory.words();
     (0..data / PAGE).for_each(|page| store(&memory, page));
     let count = work.count(data, accesses);
@@ -229,8 +240,10 @@ pub(super) fn simulate(
     dram: u64,
     work: Workload,
     accesses: u64,
+    huge_pages: bool,
 ) -> anyhow::Result<Outcome> {
-    let mut model = SwapModel::new(file, &costs.options(data, dram))?;
+    let options = PoolModelOptions { huge_pages, ..costs.options(data, dram) };
+    let mut model = SwapModel::new(file, &options)?;
     let count = work.count(data, accesses);
     let fill = (0..data / PAGE).map(|page| Ok(request(page * PAGE, Op::Write)));
     let host = HostOptions { warm_up: data / PAGE + count, ..HostOptions::default() };

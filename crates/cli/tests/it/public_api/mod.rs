@@ -12,13 +12,14 @@ use listing::listing;
 use sources::Crate;
 
 /// The folder of a crate, and the name of its library. The facade is the library of the command's package.
-const LIBRARIES: [(&str, &str); 11] = [
+const LIBRARIES: [(&str, &str); 12] = [
     ("cli", "deepram"),
     ("core", "deepram_core"),
     ("ecc", "deepram_ecc"),
     ("files", "deepram_files"),
     ("linux", "deepram_linux"),
     ("media", "deepram_media"),
+    ("metrics", "deepram_metrics"),
     ("pager", "deepram_pager"),
     ("pool", "deepram_pool"),
     ("repro", "deepram_repro"),

@@ -116,7 +116,7 @@ impl Cache {
             None => {
                 let full = |state: &CacheState| state.frames() >= self.limit();
                 if state.buffer.slots.may_grow() && full(state) {
-                    self.evict(state, 1);
+                    self.evict(state, 1, None);
                 }
                 let grown = if full(state) { None } else { state.buffer.slots.grow() };
                 grown.or_else(|| state.buffer.evict_for(index))?
@@ -202,6 +202,7 @@ impl Cache {
 
     /// Promotes a segment from the buffer into the DRAM cache, and so into the mapping.
     fn promote(&self, state: &mut CacheState, index: Index) {
+        self.unstage(state, index);
         let Some((_, bytes)) = state.buffer.find(index) else { return };
         // If the kernel has no page for it now, the segment stays in the buffer.
         if self.region.install(self.offset(index), bytes, true).is_err() {

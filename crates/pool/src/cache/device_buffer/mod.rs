@@ -14,17 +14,19 @@
 //!    stale read inserts nothing into the buffer, returns nothing to the caller, and is repeated.
 //! 3. Slots with memory count as frames: together with the resident segments they never exceed the cache's limit. An
 //!    unused buffer takes no frames, and gives its frames back when the DRAM cache needs them.
-//! 4. The first segment of a readahead window is kept apart as a trigger: a page fault on it shows that the window is
-//!    used (`cache/readahead.rs`).
+//! 4. The first segment of a readahead window and the probe of a block are kept apart as triggers: a page fault on one shows
+//!    that the window or the block is used (`cache/readahead.rs`).
 //! 5. The buffer changes under the cache's lock; device reads and checksums happen outside the lock.
 
 mod gather;
 mod load;
 
 use std::io;
+use std::ops::Range;
 
 use deepram_core::cache::{HitPriority, Rrip};
 use deepram_core::migration::PromotionThreshold;
+use deepram_core::paging::{Trigger, Triggers};
 
 pub(crate) use load::Part;
 
@@ -39,8 +41,6 @@ const INTERVAL_BITS: u8 = 2;
 /// The least number of slots: one read can go on while another is handed to its caller.
 const LEAST_SLOTS: usize = 2;
 
-/// Largest number of trigger segments: one for each sequence of misses that is followed.
-const MAX_TRIGGERS: usize = 16;
 /// A small buffer gives its memory back after it was unused for at least this many frame requests.
 const LEAST_IDLE: usize = 1024;
 
@@ -75,8 +75,8 @@ pub(super) struct DeviceBuffer {
     most: usize,
     /// `None`: segments are not promoted.
     threshold: Option<PromotionThreshold>,
-    /// Trigger segments of readahead windows, oldest first; they are not in `rrip`.
-    triggers: Vec<(Index, ReadBuffer)>,
+    /// Trigger segments; they are not in `rrip`.
+    pub(super) triggers: Triggers<ReadBuffer>,
     tickets: Vec<Ticket>,
     /// Frame requests since the last load by call.
     unused: usize,
@@ -100,7 +100,7 @@ impl DeviceBuffer {
             slots: BufferPool::new(slots, segment)?,
             most: slots,
             threshold: options.promotion.map(PromotionThreshold::new),
-            triggers: Vec::new(),
+            triggers: Triggers::default(),
             tickets: Vec::new(),
             unused: 0,
             hand: 0,
@@ -167,37 +167,42 @@ impl DeviceBuffer {
                 *ticket = Ticket::Stale;
             }
         }
-        if let Some(slot) = self.take_trigger(index) {
+        if let Some(slot) = self.triggers.take(index) {
             return Some(slot);
         }
         let frame = self.rrip.find(index)?;
         self.remove(frame)
     }
 
+    /// Removes the segments of a range that become resident together, as [`DeviceBuffer::take_for_fill`] does.
+    pub(super) fn remove_range(&mut self, range: Range<Index>) {
+        for ticket in &mut self.tickets {
+            if matches!(ticket, Ticket::Reading(read) if range.contains(read)) {
+                *ticket = Ticket::Stale;
+            }
+        }
+        let is_empty = self.rrip.is_empty();
+        let cached = range.clone().filter(|&index| !is_empty && self.rrip.find(index).is_some());
+        let held: Vec<Index> = cached.chain(self.triggers.within(range.clone())).collect();
+        held.into_iter().for_each(|index| self.invalidate(index));
+    }
+
     /// Returns whether the buffer holds the segment.
     pub(super) fn holds(&self, index: Index) -> bool {
-        self.rrip.find(index).is_some() || self.triggers.iter().any(|(kept, _)| *kept == index)
+        self.rrip.find(index).is_some() || self.triggers.holds(index)
     }
 
     /// Keeps a trigger segment until it is used or displaced by newer triggers. The caller has a free frame for it.
-    pub(super) fn keep_trigger(&mut self, index: Index, bytes: &[u8]) {
-        if self.triggers.len() == MAX_TRIGGERS {
-            let (_, slot) = self.triggers.remove(0);
-            self.slots.give_back(slot);
-        }
-        let Some(mut slot) = self.slots.take_spare().or_else(|| self.slots.grow()) else { return };
+    pub(super) fn keep_trigger(&mut self, index: Index, trigger: Trigger, bytes: &[u8]) {
+        let slot = self.triggers.displace().or_else(|| self.slots.take_spare());
+        let Some(mut slot) = slot.or_else(|| self.slots.grow()) else { return };
         slot.bytes_mut().copy_from_slice(bytes);
-        self.triggers.push((index, slot));
-    }
-
-    fn take_trigger(&mut self, index: Index) -> Option<ReadBuffer> {
-        let at = self.triggers.iter().position(|(kept, _)| *kept == index)?;
-        Some(self.triggers.remove(at).1)
+        self.triggers.keep(index, trigger, slot);
     }
 
     /// Turns a trigger into an ordinary segment of the buffer, because a load by call wants it.
     fn admit_trigger(&mut self, index: Index) {
-        if let Some(slot) = self.take_trigger(index) {
+        if let Some(slot) = self.triggers.take(index) {
             self.admit(index, slot);
         }
     }
@@ -205,7 +210,7 @@ impl DeviceBuffer {
     /// Removes a segment whose contents have changed. The cache's generation makes device reads of it stale.
     pub(super) fn invalidate(&mut self, index: Index) {
         let buffered = self.rrip.find(index).and_then(|frame| self.remove(frame));
-        if let Some(slot) = buffered.or_else(|| self.take_trigger(index)) {
+        if let Some(slot) = buffered.or_else(|| self.triggers.take(index)) {
             self.slots.give_back(slot);
         }
     }
@@ -245,7 +250,7 @@ impl DeviceBuffer {
     /// Gives the memory of one unused slot back; false if there is none.
     pub(super) fn shed(&mut self) -> bool {
         let slot = self.slots.take_spare().or_else(|| self.evict_for(self.hand as Index));
-        let slot = slot.or_else(|| self.triggers.pop().map(|(_, slot)| slot));
+        let slot = slot.or_else(|| self.triggers.give_up());
         slot.is_some_and(|slot| self.slots.release_memory(slot))
     }
 

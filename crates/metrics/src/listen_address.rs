@@ -1,4 +1,4 @@
-//! The address at which a run serves its statistics: a Unix socket or a loopback TCP port.
+//! The address at which statistics are served: a Unix socket or a loopback TCP port.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,8 +7,10 @@ use std::str::FromStr;
 
 /// A Unix socket path or a loopback TCP address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ListenAddress {
+pub enum ListenAddress {
+    /// A socket file, which only its owner can open.
     Unix(PathBuf),
+    /// A TCP port of this machine; port 0 is any free one.
     Loopback(SocketAddr),
 }
 

@@ -1,4 +1,4 @@
-//! Serves the statistics of a run over HTTP.
+//! Serves statistics over HTTP.
 //!
 //! Each connection carries one request. A thread of its own serves it within a time limit, and the number of
 //! connections is bounded, so a slow or silent client delays no other client. The path is looked up in a fixed
@@ -7,16 +7,18 @@
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use deepram_linux::signals::spawn;
 
-use super::stats::StatsSource;
-use super::{ListenAddress, StatsFormat, report};
+use crate::listen_address::ListenAddress;
+use crate::statistics::Statistics;
 
 /// Time limit from the connection to the end of the response.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -31,88 +33,120 @@ const FIELDS: usize = 64;
 /// Pause after a failed `accept`, which means that no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Paths, each with its format and content type.
-const PATHS: [(&str, StatsFormat, &str); 3] = [
-    ("/metrics", StatsFormat::Prometheus, "text/plain; version=0.0.4; charset=utf-8"),
-    ("/stats.json", StatsFormat::Json, "application/json"),
-    ("/stats", StatsFormat::Full, "text/plain; charset=utf-8"),
+/// Makes a text of statistics.
+type Render = fn(&Statistics) -> String;
+
+/// Paths, each with its text and content type.
+const PATHS: [(&str, Render, &str); 3] = [
+    ("/metrics", Statistics::prometheus, "text/plain; version=0.0.4; charset=utf-8"),
+    ("/stats.json", |stats| format!("{}\n", stats.json()), "application/json"),
+    ("/stats", Statistics::full_text, "text/plain; charset=utf-8"),
 ];
 
-/// The running server. Dropping it removes the socket file.
-pub(super) struct StatsServer {
-    /// Path and inode of the socket file.
-    file: Option<(PathBuf, u64)>,
+/// Reads the statistics that are served.
+pub type Source = Arc<dyn Fn() -> Statistics + Send + Sync>;
+
+/// The running server. Dropping it ends it and removes the socket file; answers under way end within their time limit.
+/// A forked child must not drop it.
+#[derive(Debug)]
+pub struct Server {
+    address: ListenAddress,
+    listener: OwnedFd,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// Inode of the socket file.
+    inode: u64,
 }
 
-impl Drop for StatsServer {
+impl Drop for Server {
     fn drop(&mut self) {
-        if let Some((path, inode)) = &self.file
-            && path.symlink_metadata().is_ok_and(|data| data.ino() == *inode)
+        self.stopping.store(true, Relaxed);
+        // Both ends `accept`. An error means that the socket is not connected, which is right for one that listens.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            // The runtime has already reported a panic of this thread.
+            let _ = thread.join();
+        }
+        if let ListenAddress::Unix(path) = &self.address
+            && path.symlink_metadata().is_ok_and(|data| data.ino() == self.inode)
         {
-            // If the removal fails, the next run reports the file.
+            // If the removal fails, the next server reports the file.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Starts the server.
-///
-/// # Errors
-/// The address is invalid or in use; the message names it.
-pub(super) fn start(address: &ListenAddress, source: StatsSource) -> anyhow::Result<StatsServer> {
-    match address {
-        ListenAddress::Unix(path) => {
-            if path.symlink_metadata().is_ok() {
-                bail!(
-                    "--listen {address}: {} exists already; remove the file if no run uses it, or give another path",
-                    path.display()
-                );
+impl Server {
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// The address is invalid or in use.
+    pub fn start(address: &ListenAddress, source: Source) -> io::Result<Self> {
+        match address {
+            ListenAddress::Unix(path) => {
+                if path.symlink_metadata().is_ok() {
+                    let why = format!(
+                        "{} exists already; remove the file if no process listens there, or give another path",
+                        path.display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+                }
+                let listener = UnixListener::bind(path)?;
+                std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+                let inode = path.symlink_metadata()?.ino();
+                let accepting = listener.try_clone()?;
+                let next = move || accepting.accept().map(|(stream, _)| stream);
+                Self::accept(address.clone(), listener.into(), inode, next, source)
             }
-            let listener = UnixListener::bind(path).with_context(|| format!("--listen {address}"))?;
-            std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-            let inode = path.symlink_metadata()?.ino();
-            let server = StatsServer { file: Some((path.clone(), inode)) };
-            accept(move || listener.accept().map(|(stream, _)| stream), source)?;
-            Ok(server)
-        }
-        ListenAddress::Loopback(asked) => {
-            let listener = TcpListener::bind(asked).with_context(|| format!("--listen {address}"))?;
-            if asked.port() == 0 {
-                eprintln!("deepram run: listening on {}", listener.local_addr()?);
+            ListenAddress::Loopback(asked) => {
+                let listener = TcpListener::bind(asked)?;
+                let address = ListenAddress::Loopback(listener.local_addr()?);
+                let accepting = listener.try_clone()?;
+                let next = move || accepting.accept().map(|(stream, _)| stream);
+                Self::accept(address, listener.into(), 0, next, source)
             }
-            accept(move || listener.accept().map(|(stream, _)| stream), source)?;
-            Ok(StatsServer { file: None })
         }
     }
-}
 
-/// Accepts connections until the process ends.
-fn accept<S: Socket>(
-    next: impl Fn() -> io::Result<S> + Send + 'static,
-    source: StatsSource,
-) -> anyhow::Result<()> {
-    let thread = std::thread::Builder::new().name("deepram-listen".into());
-    let open = Arc::new(());
-    thread.spawn(move || {
-        loop {
-            let Ok(socket) = next() else {
-                std::thread::sleep(PAUSE);
-                continue;
-            };
-            if Arc::strong_count(&open) > CONNECTIONS {
-                continue;
+    /// The address, with the port that was chosen for port 0.
+    #[must_use]
+    pub fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// Starts the thread that accepts connections until the server is dropped.
+    fn accept<S: Socket>(
+        address: ListenAddress,
+        listener: OwnedFd,
+        inode: u64,
+        next: impl Fn() -> io::Result<S> + Send + 'static,
+        source: Source,
+    ) -> io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopping);
+        let open = Arc::new(());
+        let thread = spawn("deepram-listen", None, move || {
+            while !stop.load(Relaxed) {
+                let Ok(socket) = next() else {
+                    if !stop.load(Relaxed) {
+                        std::thread::sleep(PAUSE);
+                    }
+                    continue;
+                };
+                if Arc::strong_count(&open) > CONNECTIONS {
+                    continue;
+                }
+                let (source, counted) = (Arc::clone(&source), Arc::clone(&open));
+                // If no thread can be started, the connection is closed, like one beyond the limit.
+                let _ = spawn("deepram-answer", None, move || {
+                    // An error means that the client closed the connection or exceeded the time limit.
+                    let _ = serve(socket, &source);
+                    drop(counted);
+                });
             }
-            let (source, counted) = (source.clone(), Arc::clone(&open));
-            let thread = std::thread::Builder::new().name("deepram-answer".into());
-            // If no thread can be started, the connection is closed, like one beyond the limit.
-            let _ = thread.spawn(move || {
-                // An error means that the client closed the connection or exceeded the time limit.
-                let _ = serve(socket, &source);
-                drop(counted);
-            });
-        }
-    })?;
-    Ok(())
+        })?;
+        Ok(Self { address, listener, stopping, thread: Some(thread), inode })
+    }
 }
 
 /// A connection.
@@ -151,7 +185,7 @@ fn set_deadline(socket: &impl Socket, end: Instant) -> io::Result<()> {
 /// A rejected request: HTTP status and reason.
 struct Rejected(u16, &'static str);
 
-fn serve(mut socket: impl Socket, source: &StatsSource) -> io::Result<()> {
+fn serve(mut socket: impl Socket, source: &Source) -> io::Result<()> {
     let end = Instant::now() + TIME_LIMIT;
     let answer = match request(&mut socket, end) {
         Ok(Some(Request { head, path })) => answer(&path, head, source),
@@ -228,9 +262,9 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Rejected> {
     Ok(Some(Request { head, path }))
 }
 
-fn answer(path: &str, head: bool, source: &StatsSource) -> Vec<u8> {
+fn answer(path: &str, head: bool, source: &Source) -> Vec<u8> {
     match PATHS.iter().find(|(known, ..)| *known == path) {
-        Some((_, form, kind)) => response(200, kind, &report::render(&source.read(), *form), head),
+        Some((_, render, kind)) => response(200, kind, &render(&source()), head),
         None => {
             let known = PATHS.map(|(path, ..)| path).join(", ");
             response(404, "text/plain; charset=utf-8", &format!("known paths: {known}\n"), head)
@@ -280,5 +314,32 @@ mod tests {
         assert_eq!(status(b"GET /metrics HTTP/9.9\r\n\r\n"), Err(400));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(FIELDS + 1));
         assert_eq!(status(many.as_bytes()), Err(431));
+    }
+
+    #[test]
+    fn a_dropped_server_ends_and_its_address_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let source: Source = Arc::new(crate::statistics::tests::sample);
+        for _ in 0..2 {
+            let server = Server::start(&ListenAddress::Unix(path.clone()), Arc::clone(&source)).unwrap();
+            let error = Server::start(&ListenAddress::Unix(path.clone()), Arc::clone(&source)).unwrap_err();
+            assert!(error.to_string().contains("exists already"), "{error}");
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(b"GET /stats.json HTTP/1.0\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+            let kinds: [&'static _; 1] = [&crate::statistics::tests::SAMPLES];
+            assert_eq!(Statistics::parse(body.as_bytes(), &kinds), Ok(source()));
+            drop(server);
+            assert!(!path.exists());
+        }
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = Server::start(&any, Arc::clone(&source)).unwrap();
+        let address = server.address().clone();
+        assert!(Server::start(&address, Arc::clone(&source)).is_err(), "{address} is in use");
+        drop(server);
+        Server::start(&address, source).unwrap();
     }
 }

@@ -1,23 +1,34 @@
 //! A histogram of integers, by the upper ends of its buckets.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Counts of values by bucket. A key of `counts` is the upper end of a bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     /// Sum of all values.
-    pub(crate) sum: u64,
-    pub(crate) counts: BTreeMap<u64, u64>,
+    pub sum: u64,
+    /// Number of values in each bucket, by its upper end.
+    pub counts: BTreeMap<u64, u64>,
 }
 
 impl Histogram {
+    /// A histogram of times in nanoseconds, from their sum and the upper end and count of each bucket.
+    #[must_use]
+    pub fn of_times(sum: Duration, buckets: &[(Duration, u64)]) -> Self {
+        let ns = |time: &Duration| time.as_nanos() as u64;
+        Self { sum: ns(&sum), counts: buckets.iter().map(|(end, count)| (ns(end), *count)).collect() }
+    }
+
     /// Number of values.
-    pub(crate) fn count(&self) -> u64 {
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.counts.values().sum()
     }
 
     /// A quantile: the upper end of the bucket below which `share` of the values lie. `None` without values.
-    pub(crate) fn quantile(&self, share: f64) -> Option<u64> {
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<u64> {
         let all = self.count() as f64;
         let mut below = 0;
         self.counts.iter().find_map(|(end, count)| {
@@ -27,18 +38,21 @@ impl Histogram {
     }
 
     /// Mean of the values; `None` without values.
-    pub(crate) fn mean(&self) -> Option<f64> {
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
     /// Number of values in buckets that end at or below `end`.
-    pub(crate) fn up_to(&self, end: u64) -> u64 {
+    #[must_use]
+    pub fn up_to(&self, end: u64) -> u64 {
         self.counts.range(..=end).map(|(_, count)| count).sum()
     }
 
     /// Histogram of the values added since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
         let earlier = |end| before.counts.get(end).copied().unwrap_or(0);
         let counts = self.counts.iter().map(|(end, count)| (*end, count.saturating_sub(earlier(end))));
         Self {
