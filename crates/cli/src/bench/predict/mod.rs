@@ -2,10 +2,13 @@
 //! journaled store and the swap file of `deepram run`. Loops over an array, and two recorded programs, at three sizes of DRAM.
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
-//! alone, and the software time of a fault under device reads, because a sleeping processor must wake. The last is
-//! calibrated on random loads, and the times of a page that is read ahead and of one in a huge page on scans, at sizes of DRAM that are not predicted. No input is fitted to the predicted runs.
+//! alone, and the software time of a fault under device reads. The last is calibrated on random loads, and the times of a page
+//! that is read ahead and of one in a huge page on scans, at sizes of DRAM that are not predicted. The time of a fault is negative
+//! where a handler that polls sees a read complete earlier than the measuring host, whose processor sleeps. No input is fitted to the
+//! predicted runs.
 //!
-//! Costs and runs are repeated in rounds, so that other load on the machine affects all of them alike; medians count.
+//! Device, costs and runs are measured in rounds, and a round's runs are predicted with its own device and costs: the device changes
+//! within minutes. Medians count.
 
 mod pool;
 mod programs;
@@ -131,6 +134,12 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The device as the handlers see it, which poll for reads: where a fault takes less than a read of a host that sleeps
+/// (`fault_ns` is negative), its reads complete that much earlier.
+fn polled(file: &MeasuredFile, fault_ns: f64) -> MeasuredFile {
+    file.clone().with_earlier_reads(Picos((-fault_ns * 1e3) as u64))
+}
+
 /// The cost of a step, nanoseconds, with which `simulated` has this rate; 0 if the rate is higher with every cost. A higher cost
 /// makes no rate higher.
 fn cost_of_rate(per_s: f64, simulated: impl Fn(f64) -> anyhow::Result<f64>) -> anyhow::Result<f64> {
@@ -153,6 +162,8 @@ struct Cell {
     data: u64,
     dram: u64,
     runs: Vec<Outcome>,
+    /// What is predicted with the device and the costs of each round.
+    predictions: Vec<Outcome>,
 }
 
 #[derive(Serialize)]
@@ -163,8 +174,9 @@ struct Row {
     dram_bytes: u64,
     predicted_per_s: f64,
     measured_per_s: f64,
-    /// Rates of all runs.
+    /// Rates of all runs, and those predicted for them.
     runs_per_s: Vec<f64>,
+    predictions_per_s: Vec<f64>,
     ratio: f64,
     predicted_misses: f64,
     measured_misses: f64,
@@ -176,8 +188,8 @@ struct Row {
 }
 
 impl Row {
-    fn new(cell: &Cell, predicted: &Outcome) -> Self {
-        let measured = Outcome::median(&cell.runs);
+    fn new(cell: &Cell) -> Self {
+        let (predicted, measured) = (Outcome::median(&cell.predictions), Outcome::median(&cell.runs));
         let (predicted_misses, measured_misses) = (predicted.counts.misses, measured.counts.misses);
         let ratio = predicted.per_s / measured.per_s;
         // Of a scan that is read ahead so few accesses miss that one more or less is more than the bound: a miss in 10,000
@@ -191,6 +203,7 @@ impl Row {
             predicted_per_s: predicted.per_s,
             measured_per_s: measured.per_s,
             runs_per_s: cell.runs.iter().map(|run| run.per_s).collect(),
+            predictions_per_s: cell.predictions.iter().map(|run| run.per_s).collect(),
             ratio,
             predicted_misses,
             measured_misses,
@@ -217,10 +230,6 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     let backings =
         if args.backings.is_empty() { vec![Backing::Pool, Backing::Swap] } else { args.backings.clone() };
     let wanted = |work: &Workload| args.workloads.is_empty() || args.workloads.contains(work);
-    let (_, preset) = measure(&MeasureArgs::folder(&args.dir, args.data, args.seconds))?;
-    let mut registry = Registry::builtin()?;
-    registry.add("the measured device", &preset)?;
-    let file: MeasuredFile = registry.get("file.measured")?;
     let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
     let dir = std::fs::canonicalize(&scratch.0)?;
     let pool = backings.contains(&Backing::Pool);
@@ -231,24 +240,24 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     let programs = recorded.map(|work| Ok((work, Program::record(work, &dir)?)));
     let programs: Vec<(Workload, Program)> = programs.collect::<anyhow::Result<_>>()?;
     let mut cells = cells(&backings, data, &programs, wanted);
-    let (mut pool_costs, mut swap_costs, mut ample) =
-        (Vec::new(), Vec::new(), vec![Vec::new(); programs.len()]);
-    for round in 1..=args.repeats {
+    let mut rounds = Vec::new();
+    for number in 1..=args.repeats {
+        bar.set_message(format!("device and costs, round {number} of {}", args.repeats));
+        let file = measured_device(args)?;
         let hit_ns = hit_ns(data);
-        bar.set_message(format!("costs, round {round} of {}", args.repeats));
-        if let Some(pool) = &pool {
-            pool_costs.push(pool.costs(&scratch, &file, hit_ns, args.updates)?);
-        }
-        if swap {
-            swap_costs.push(swap::costs(&dir, &file, hit_ns, data, args.updates)?);
-        }
-        for ((_, program), ample) in programs.iter().zip(&mut ample) {
-            ample.push(program.measure(program.ample())?);
-        }
+        let pool_costs = pool.as_ref().map(|pool| pool.costs(&scratch, &file, hit_ns, args.updates));
+        let swap_costs = swap.then(|| swap::costs(&dir, &file, hit_ns, data, args.updates));
+        let ample = programs.iter().map(|(_, program)| program.measure(program.ample()));
+        rounds.push(Round {
+            pool_costs: pool_costs.transpose()?,
+            swap_costs: swap_costs.transpose()?,
+            ample: ample.collect::<anyhow::Result<_>>()?,
+            file,
+        });
         for cell in &mut cells {
             let (name, backing) = (cell.work.name(), cell.backing.name());
             bar.set_message(format!(
-                "{name}, {backing}, {}, round {round} of {}",
+                "{name}, {backing}, {}, round {number} of {}",
                 Bytes(cell.dram),
                 args.repeats
             ));
@@ -264,31 +273,55 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
         }
     }
     bar.set_message("simulating");
-    let pool_costs = (!pool_costs.is_empty()).then(|| PoolCosts::median(&pool_costs));
-    let swap_costs = (!swap_costs.is_empty()).then(|| SwapCosts::median(&swap_costs));
-    let mut rows = Vec::new();
-    for cell in &cells {
-        let program = programs.iter().zip(&ample).find(|((work, _), _)| *work == cell.work);
-        let predicted = match (program, cell.backing, &pool_costs, &swap_costs) {
-            (Some(((_, program), ample)), _, _, Some(costs)) => {
-                let think = program.think(&file, costs, Outcome::median(ample).per_s)?;
-                program.simulate(&file, costs, cell.dram, think)?
-            }
-            (None, Backing::Pool, Some(costs), _) => {
-                let frames = Outcome::median(&cell.runs).frames.unwrap_or_default();
-                pool::simulate(&file, costs, (data, cell.dram, frames), cell.work, args.updates, true)?
-            }
-            (None, Backing::Swap, _, Some(costs)) => {
-                swap::simulate(&file, costs, data, cell.dram, cell.work, args.updates, true)?
-            }
-            _ => continue,
-        };
-        rows.push(Row::new(cell, &predicted));
+    for (number, round) in rounds.iter().enumerate() {
+        for cell in &mut cells {
+            let program = programs.iter().zip(&round.ample).find(|((work, _), _)| *work == cell.work);
+            let file = &round.file;
+            let predicted = match (program, cell.backing, &round.pool_costs, &round.swap_costs) {
+                (Some(((_, program), ample)), _, _, Some(costs)) => {
+                    let think = program.think(file, costs, ample.per_s)?;
+                    program.simulate(file, costs, cell.dram, think)?
+                }
+                (None, Backing::Pool, Some(costs), _) => {
+                    let sizes = (data, cell.dram, cell.runs[number].frames.unwrap_or_default());
+                    pool::simulate(file, costs, sizes, cell.work, args.updates, true)?
+                }
+                (None, Backing::Swap, _, Some(costs)) => {
+                    swap::simulate(file, costs, data, cell.dram, cell.work, args.updates, true)?
+                }
+                _ => continue,
+            };
+            cell.predictions.push(predicted);
+        }
     }
     bar.finish_and_clear();
-    let device_read_us = file.latency(false, Bytes(PAGE)).0 as f64 / Picos(1_000_000).0 as f64;
-    let report = PredictReport { device_read_us, pool_costs, swap_costs, rows };
+    let of = |value: &dyn Fn(&Round) -> f64| median(rounds.iter().map(value).collect());
+    let pool_costs: Vec<PoolCosts> = rounds.iter().filter_map(|round| round.pool_costs).collect();
+    let swap_costs: Vec<SwapCosts> = rounds.iter().filter_map(|round| round.swap_costs).collect();
+    let report = PredictReport {
+        device_read_us: of(&|round| round.file.latency(false, Bytes(PAGE)).0 as f64 / 1e6),
+        pool_costs: (!pool_costs.is_empty()).then(|| PoolCosts::median(&pool_costs)),
+        swap_costs: (!swap_costs.is_empty()).then(|| SwapCosts::median(&swap_costs)),
+        rows: cells.iter().map(Row::new).collect(),
+    };
     Report::new(&report, text(&report, &programs))
+}
+
+/// What is measured in a round beside its cells. The device changes within minutes, so that each round has its own.
+struct Round {
+    file: MeasuredFile,
+    pool_costs: Option<PoolCosts>,
+    swap_costs: Option<SwapCosts>,
+    /// A run of each program whose memory fits.
+    ample: Vec<Outcome>,
+}
+
+/// Measures the device.
+fn measured_device(args: &PredictArgs) -> anyhow::Result<MeasuredFile> {
+    let (_, preset) = measure(&MeasureArgs::folder(&args.dir, args.data, args.seconds))?;
+    let mut registry = Registry::builtin()?;
+    registry.add("the measured device", &preset)?;
+    Ok(registry.get("file.measured")?)
 }
 
 /// The cells to measure: every workload over every backing that it has, at every ratio.
@@ -312,6 +345,7 @@ fn cells(
                 data,
                 dram: dram(ratio),
                 runs: Vec::new(),
+                predictions: Vec::new(),
             }));
         }
     }
@@ -382,10 +416,17 @@ mod tests {
         let outcome =
             |per_s, misses| Outcome { per_s, counts: Counts { misses, ..Counts::default() }, frames: None };
         let runs = vec![outcome(90.0, 0.5), outcome(100.0, 0.5), outcome(200.0, 0.51)];
-        let cell =
-            Cell { backing: Backing::Swap, work: Workload::Reads, data: 8 * PAGE, dram: 2 * PAGE, runs };
-        let within = |per_s, misses| {
-            let row = Row::new(&cell, &outcome(per_s, misses));
+        let mut cell = Cell {
+            backing: Backing::Swap,
+            work: Workload::Reads,
+            data: 8 * PAGE,
+            dram: 2 * PAGE,
+            runs,
+            predictions: Vec::new(),
+        };
+        let mut within = |per_s, misses| {
+            cell.predictions = vec![outcome(per_s, misses)];
+            let row = Row::new(&cell);
             (row.rate_within, row.misses_within)
         };
         assert_eq!([within(109.0, 0.509), within(112.0, 0.509)], [(true, true), (false, true)]);

@@ -27,7 +27,7 @@ const SEGMENTS: u64 = 8192;
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct PoolCosts {
     hit_ns: f64,
-    /// Of a fault that reads, without the device's time.
+    /// Of a fault that reads, without the device's time; negative where polling for the read saves more than the fault costs.
     fault_ns: f64,
     first_store_ns: f64,
     write_back_ns: f64,
@@ -137,11 +137,10 @@ impl FilledPool {
         pool.close()?;
         std::fs::remove_file(&path)?;
         let dram = self.data / CALIBRATION;
-        let ran = self.measure(dram, Workload::Reads, accesses, false)?;
+        let ran = self.measure(dram, Workload::Reads, accesses, true)?;
         ensure!(ran.counts.misses > 0.0, "no load missed; give more --data");
         let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
-        // A device that is faster now than when it was measured would give a negative cost: then the cost is 0.
-        let fault_ns = ((1e9 / ran.per_s - hit_ns) / ran.counts.misses - read_ns).max(0.0);
+        let fault_ns = (1e9 / ran.per_s - hit_ns) / ran.counts.misses - read_ns;
         let idle =
             PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns: 0.0, stage_ns: 0.0 };
         let of_scan = |huge_pages, costs: &dyn Fn(f64) -> PoolCosts| {
@@ -223,7 +222,7 @@ pub(super) fn simulate(
         huge_pages,
         ..PoolModelOptions::default()
     };
-    let mut model = PoolModel::new(file, &options)?;
+    let mut model = PoolModel::new(&super::polled(file, costs.fault_ns), &options)?;
     let count = work.count(data, accesses);
     let host = HostOptions { warm_up: count, ..HostOptions::default() };
     let simulated = drive(&mut model, work.requests(data, 2 * count), &host)?;

@@ -131,7 +131,8 @@ impl Program {
         think: Picos,
     ) -> anyhow::Result<Outcome> {
         let paged = dram.saturating_sub(self.unpaged).max(dram / 4);
-        let mut model = SwapModel::new(file, &costs.options(self.data, paged))?;
+        let mut model =
+            SwapModel::new(&super::polled(file, costs.fault_ns), &costs.options(self.data, paged))?;
         let host = HostOptions { think, ..HostOptions::default() };
         let simulated = drive(&mut model, self.requests.iter().copied().map(Ok), &host)?;
         let counts = simulated_counts(&model, self.requests.len() as u64);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use deepram_core::Bytes;
 use deepram_media::{MeasuredFile, Picos};
 use deepram_pager::{PagerOptions, PagerStats};
@@ -22,16 +22,15 @@ use crate::bench::timed;
 
 /// Pages on which the costs are measured.
 const PAGES: u64 = 8192;
-/// Sizes of the data over the sizes of DRAM of the two calibration runs: many misses, and few misses but many second chances.
-const MISSING: f64 = 3.0;
-const RETURNING: f64 = 1.2;
+/// Size of the data over that of DRAM in the calibration runs; it is none of those that are predicted.
+const CALIBRATION: u64 = 3;
 
 /// Software costs of the pager, nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct SwapCosts {
     pub(super) hit_ns: f64,
-    /// Of a fault that reads, without the device's time.
-    fault_ns: f64,
+    /// Of a fault that reads, without the device's time; negative where polling for the read saves more than the fault costs.
+    pub(super) fault_ns: f64,
     second_chance_ns: f64,
     first_store_ns: f64,
     fresh_ns: f64,
@@ -134,7 +133,9 @@ pub(super) fn costs(
     let start = memory.words().as_ptr().addr();
     let evict = || timed(|| memory.pager().evict_range(start, (PAGES * PAGE) as usize)).1;
     let dirty = each(evict(), PAGES);
-    (0..PAGES).for_each(|page| load(&memory, page));
+    // All of them come back from the victim buffer.
+    let ((), returns) = timed(|| (0..PAGES).rev().for_each(|page| load(&memory, page)));
+    let second_chance_ns = (each(returns, PAGES) - hit_ns).max(0.0);
     let evict_ns = each(evict(), PAGES);
     // A batch is written at a time.
     let device = file.latency(true, Bytes(64 * PAGE)).0 as f64 / 1e3 / 64.0;
@@ -143,10 +144,16 @@ pub(super) fn costs(
     let ((), stores) = timed(|| (0..PAGES).for_each(|page| store(&memory, page)));
     let first_store_ns = (each(stores, PAGES) - hit_ns).max(0.0);
     drop(memory);
-    let idle = SwapCosts {
+    let dram = data / CALIBRATION / PAGE * PAGE;
+    // time of an access = hit + misses x (device + fault) + second chances x second chance
+    let ran = measure(dir, data, dram, Workload::Reads, accesses, true)?;
+    ensure!(ran.counts.misses > 0.0, "no load missed; give more --data");
+    let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
+    let faults_ns = 1e9 / ran.per_s - hit_ns - ran.counts.second_chances * second_chance_ns;
+    let costs = SwapCosts {
         hit_ns,
-        fault_ns: fresh_ns,
-        second_chance_ns: fresh_ns,
+        fault_ns: faults_ns / ran.counts.misses - read_ns,
+        second_chance_ns,
         first_store_ns,
         fresh_ns,
         install_ns,
@@ -154,25 +161,6 @@ pub(super) fn costs(
         write_back_ns,
         stage_ns: 0.0,
     };
-    // time of an access = hit + misses x (device + fault) + second chances x second chance, for both runs
-    let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
-    let run = |ratio: f64| -> anyhow::Result<[f64; 3]> {
-        let dram = (data as f64 / ratio) as u64 / PAGE * PAGE;
-        let ran = measure(dir, data, dram, Workload::Reads, accesses, false)?;
-        let (misses, returns) = (ran.counts.misses, ran.counts.second_chances);
-        Ok([misses, returns, 1e9 / ran.per_s - hit_ns - misses * read_ns])
-    };
-    let ([m1, s1, t1], [m2, s2, t2]) = (run(MISSING)?, run(RETURNING)?);
-    let determinant = m1 * s2 - m2 * s1;
-    let costs = match determinant.abs() < 1e-6 {
-        true => idle,
-        false => SwapCosts {
-            fault_ns: ((t1 * s2 - t2 * s1) / determinant).max(0.0),
-            second_chance_ns: ((m1 * t2 - m2 * t1) / determinant).max(0.0),
-            ..idle
-        },
-    };
-    let dram = (data as f64 / MISSING) as u64 / PAGE * PAGE;
     let of_scan = |huge_pages, costs: &dyn Fn(f64) -> SwapCosts| {
         let ran = measure(dir, data, dram, Workload::Scan, accesses, huge_pages)?;
         super::cost_of_rate(ran.per_s, |cost| {
@@ -243,7 +231,7 @@ pub(super) fn simulate(
     huge_pages: bool,
 ) -> anyhow::Result<Outcome> {
     let options = PoolModelOptions { huge_pages, ..costs.options(data, dram) };
-    let mut model = SwapModel::new(file, &options)?;
+    let mut model = SwapModel::new(&super::polled(file, costs.fault_ns), &options)?;
     let count = work.count(data, accesses);
     let fill = (0..data / PAGE).map(|page| Ok(request(page * PAGE, Op::Write)));
     let host = HostOptions { warm_up: data / PAGE + count, ..HostOptions::default() };
