@@ -183,9 +183,9 @@ pub(super) const GOALS: &[Goal] = &[
     goal(
         "predict",
         Ratio,
-        Within(0.85, 1.15),
+        Within(0.9, 1.1),
         "× measured",
-        "the simulator is of use for sizing within 15 %",
+        "the simulator decides by the code that runs",
     ),
     goal(
         "ablate",
