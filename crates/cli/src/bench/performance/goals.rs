@@ -180,13 +180,7 @@ pub(super) const GOALS: &[Goal] = &[
     goal("mqsim-def-writes", Ours, AtLeast(2.0), "M/s", "75 × MQSim"),
     goal("mqsim-def-reads", Ours, AtLeast(3.0), "M/s", "30 × MQSim"),
     goal("mqsim-s8", Ours, AtLeast(2.0), "M/s", "14 × MQSim"),
-    goal(
-        "predict",
-        Ratio,
-        Within(0.9, 1.1),
-        "× measured",
-        "the simulator decides by the code that runs",
-    ),
+    goal("predict", Ratio, Within(0.9, 1.1), "× measured", "the simulator decides by the code that runs"),
     goal(
         "ablate",
         Ratio,
