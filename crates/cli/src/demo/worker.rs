@@ -103,8 +103,8 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Upper bound of the resident memory outside the pool, bytes: program, stacks and heap. The dev build
-/// has 11 MiB of its own code resident and 2 MiB of heap.
+/// Upper bound of the resident memory outside the pool, bytes: program, stacks and heap. The dev build has 11 MiB of its own code
+/// resident and 2 MiB of heap.
 const PROGRAM: u64 = 16 << 20;
 
 /// Opens the pool so that the whole process stays within `dram` bytes. Returns a remark for the user where the

@@ -3,7 +3,7 @@
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
 //! alone, and the software time of a fault under device reads. The last is calibrated on random loads, and the times of a page
-//! that is read ahead and of one in a huge page on scans, at sizes of DRAM that are not predicted. The time of a fault is negative
+//! that is read ahead and of one in a huge page on scans, at a size of DRAM that is not predicted. The time of a fault is negative
 //! where a handler that polls sees a read complete earlier than the measuring host, whose processor sleeps. No input is fitted to the
 //! predicted runs.
 //!
@@ -65,6 +65,8 @@ pub(crate) struct PredictArgs {
 const PAGE: u64 = 4096;
 /// Sizes of the data over the sizes of DRAM.
 const RATIOS: [u64; 3] = [8, 4, 2];
+/// Size of the data over that of DRAM in the calibration runs; it is none of those that are predicted.
+const CALIBRATION: u64 = 3;
 /// Largest difference of the predicted misses from the measured ones, and of the rates, as parts of the measured ones.
 const MISSES_WITHIN: f64 = 0.02;
 const RATE_WITHIN: f64 = 0.10;
@@ -132,6 +134,15 @@ impl Outcome {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The software time of a fault that reads, nanoseconds, of a run of loads:
+/// time of a load = hit + misses x (device + fault) + second chances x second chance.
+fn fault_ns(file: &MeasuredFile, ran: &Outcome, hit_ns: f64, second_chance_ns: f64) -> anyhow::Result<f64> {
+    let Counts { misses, second_chances, .. } = ran.counts;
+    ensure!(misses > 0.0, "no load missed; give more --data");
+    let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
+    Ok((1e9 / ran.per_s - hit_ns - second_chances * second_chance_ns) / misses - read_ns)
 }
 
 /// The device as the handlers see it, which poll for reads: where a fault takes less than a read of a host that sleeps

@@ -18,8 +18,6 @@ use super::{Counts, Outcome, PAGE};
 use crate::bench::{Scratch, timed};
 use crate::output::progress;
 
-/// Size of the data over that of DRAM in the calibration of the fault cost; it is none of those that are predicted.
-const CALIBRATION: u64 = 3;
 /// Segments on which the costs are measured.
 const SEGMENTS: u64 = 8192;
 
@@ -136,11 +134,9 @@ impl FilledPool {
         drop(words);
         pool.close()?;
         std::fs::remove_file(&path)?;
-        let dram = self.data / CALIBRATION;
+        let dram = self.data / super::CALIBRATION;
         let ran = self.measure(dram, Workload::Reads, accesses, true)?;
-        ensure!(ran.counts.misses > 0.0, "no load missed; give more --data");
-        let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
-        let fault_ns = (1e9 / ran.per_s - hit_ns) / ran.counts.misses - read_ns;
+        let fault_ns = super::fault_ns(file, &ran, hit_ns, 0.0)?;
         let idle =
             PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns: 0.0, stage_ns: 0.0 };
         let of_scan = |huge_pages, costs: &dyn Fn(f64) -> PoolCosts| {

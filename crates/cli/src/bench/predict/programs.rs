@@ -13,7 +13,6 @@ use anyhow::{Context, ensure};
 use deepram_core::Bytes;
 use deepram_media::{MeasuredFile, Picos};
 use deepram_sim::host::{HostOptions, drive};
-use deepram_sim::swap_model::SwapModel;
 use deepram_trace::{Item, ReadOptions, Request, TraceReader};
 use serde_json::Value;
 
@@ -131,8 +130,7 @@ impl Program {
         think: Picos,
     ) -> anyhow::Result<Outcome> {
         let paged = dram.saturating_sub(self.unpaged).max(dram / 4);
-        let mut model =
-            SwapModel::new(&super::polled(file, costs.fault_ns), &costs.options(self.data, paged))?;
+        let mut model = costs.model(file, self.data, paged, true)?;
         let host = HostOptions { think, ..HostOptions::default() };
         let simulated = drive(&mut model, self.requests.iter().copied().map(Ok), &host)?;
         let counts = simulated_counts(&model, self.requests.len() as u64);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use deepram_core::Bytes;
 use deepram_media::{MeasuredFile, Picos};
 use deepram_pager::{PagerOptions, PagerStats};
@@ -22,15 +22,13 @@ use crate::bench::timed;
 
 /// Pages on which the costs are measured.
 const PAGES: u64 = 8192;
-/// Size of the data over that of DRAM in the calibration runs; it is none of those that are predicted.
-const CALIBRATION: u64 = 3;
 
 /// Software costs of the pager, nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct SwapCosts {
     pub(super) hit_ns: f64,
     /// Of a fault that reads, without the device's time; negative where polling for the read saves more than the fault costs.
-    pub(super) fault_ns: f64,
+    fault_ns: f64,
     second_chance_ns: f64,
     first_store_ns: f64,
     fresh_ns: f64,
@@ -74,10 +72,16 @@ impl SwapCosts {
         )
     }
 
-    /// The options of a simulated pager with these costs.
-    pub(super) fn options(&self, data: u64, dram: u64) -> PoolModelOptions {
+    /// A simulated pager with these costs.
+    pub(super) fn model(
+        &self,
+        file: &MeasuredFile,
+        data: u64,
+        dram: u64,
+        huge_pages: bool,
+    ) -> anyhow::Result<SwapModel> {
         let picos = |ns: f64| Picos((ns * 1e3) as u64);
-        PoolModelOptions {
+        let options = PoolModelOptions {
             data: Bytes(data),
             dram: Bytes(dram),
             hit: picos(self.hit_ns),
@@ -89,8 +93,10 @@ impl SwapCosts {
             evict: picos(self.evict_ns),
             flush: picos(self.write_back_ns),
             stage: picos(self.stage_ns),
+            huge_pages,
             ..PoolModelOptions::swap()
-        }
+        };
+        Ok(SwapModel::new(&super::polled(file, self.fault_ns), &options)?)
     }
 }
 
@@ -116,7 +122,7 @@ fn each(time: Duration, count: u64) -> f64 {
 }
 
 /// Measures the costs: those of a step by repeating the step alone, those of a fault under device reads and of a page that is
-/// read ahead by random loads and by scans, without huge pages and with them, at sizes of DRAM that are not predicted.
+/// read ahead by random loads and by scans, without huge pages and with them, at a size of DRAM that is not predicted.
 pub(super) fn costs(
     dir: &Path,
     file: &MeasuredFile,
@@ -144,15 +150,11 @@ pub(super) fn costs(
     let ((), stores) = timed(|| (0..PAGES).for_each(|page| store(&memory, page)));
     let first_store_ns = (each(stores, PAGES) - hit_ns).max(0.0);
     drop(memory);
-    let dram = data / CALIBRATION / PAGE * PAGE;
-    // time of an access = hit + misses x (device + fault) + second chances x second chance
+    let dram = data / super::CALIBRATION / PAGE * PAGE;
     let ran = measure(dir, data, dram, Workload::Reads, accesses, true)?;
-    ensure!(ran.counts.misses > 0.0, "no load missed; give more --data");
-    let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
-    let faults_ns = 1e9 / ran.per_s - hit_ns - ran.counts.second_chances * second_chance_ns;
     let costs = SwapCosts {
         hit_ns,
-        fault_ns: faults_ns / ran.counts.misses - read_ns,
+        fault_ns: super::fault_ns(file, &ran, hit_ns, second_chance_ns)?,
         second_chance_ns,
         first_store_ns,
         fresh_ns,
@@ -230,8 +232,7 @@ pub(super) fn simulate(
     accesses: u64,
     huge_pages: bool,
 ) -> anyhow::Result<Outcome> {
-    let options = PoolModelOptions { huge_pages, ..costs.options(data, dram) };
-    let mut model = SwapModel::new(&super::polled(file, costs.fault_ns), &options)?;
+    let mut model = costs.model(file, data, dram, huge_pages)?;
     let count = work.count(data, accesses);
     let fill = (0..data / PAGE).map(|page| Ok(request(page * PAGE, Op::Write)));
     let host = HostOptions { warm_up: data / PAGE + count, ..HostOptions::default() };
