@@ -106,11 +106,14 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
 /// Upper bound of the resident memory outside the pool, bytes: program, stacks and heap. The dev build has 11 MiB of its own code
 /// resident and 2 MiB of heap.
 const PROGRAM: u64 = 16 << 20;
+/// One part in this many of the DRAM is for heap memory that the pool has freed and the allocator keeps: its tables grow with the DRAM,
+/// and so does what the threads' heaps hold of them.
+const HEAP_SHARE: u64 = 32;
 
 /// Opens the pool so that the whole process stays within `dram` bytes. Returns a remark for the user where the
 /// pool is mapped for user code only.
 pub(crate) fn open(path: &Path, dram: u64) -> anyhow::Result<(Pool, Option<String>)> {
-    let options = OpenOptions::new(dram.saturating_sub(PROGRAM));
+    let options = OpenOptions::new((dram - dram / HEAP_SHARE).saturating_sub(PROGRAM));
     match Pool::open(&[path], &options) {
         // All loads and stores of the demo are in user code, and this mapping needs no privilege.
         Err(PoolError::Watch(_)) => {
@@ -119,7 +122,7 @@ pub(crate) fn open(path: &Path, dram: u64) -> anyhow::Result<(Pool, Option<Strin
             Ok((pool, Some(note.into())))
         }
         Err(PoolError::Budget { least, .. }) => {
-            let least = Bytes(least.0 + PROGRAM);
+            let least = Bytes((least.0 + PROGRAM).div_ceil(HEAP_SHARE - 1) * HEAP_SHARE);
             bail!("--dram {} is too small for this table; give at least {least}", Bytes(dram))
         }
         other => Ok((other?, None)),
