@@ -29,7 +29,7 @@ from result_file import RunContext
 Rates = dict[str, float]
 
 MEMORY = "--seconds 2 --warmup 1 --repeats 1 --device-seconds 0.1"
-LARGER = f"--size 2GiB --dram 512MiB {MEMORY}"
+LARGER = f"--size 1GiB --dram 256MiB {MEMORY}"
 IN_DRAM = f"--size 256MiB --dram 512MiB --no-latency --peers pager {MEMORY}"
 
 

@@ -20,13 +20,15 @@ from pathlib import Path
 from harness import table
 from harness.cgroup import Unavailable
 from harness.tools import Tools
-from harness.run_modes import Deepram, Failed, Swap, RunMode
+from harness.run_modes import RUN_MODES, Deepram, Failed, RunMode
 from harness.work import Work, difference
 from programs import ALL
 
 HERE = Path(__file__).resolve().parent
 #: Smallest budget of `deepram run`.
 LEAST = 16 << 20
+#: Modes with a limit.
+LIMITED = [name for name in RUN_MODES if name != RunMode.name]
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -35,6 +37,21 @@ def size(text):
     if not found:
         raise argparse.ArgumentTypeError(f"{text}: expected a size such as 128MiB")
     return int(found.group(1)) * UNITS[found.group(2)]
+
+
+def modes(text):
+    names = text.split(",")
+    unknown = [name for name in names if name not in LIMITED]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]}: no such mode; there are {', '.join(LIMITED)}")
+    return names
+
+
+def device_bytes(folder):
+    """Bytes read from the device of a folder since the machine started; None where the kernel does not report them."""
+    device = os.stat(folder).st_dev
+    file = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    return int(file.read_text().split()[2]) * 512 if file.exists() else None
 
 
 def arguments():
@@ -57,7 +74,9 @@ def arguments():
                         help="a further option of `deepram run`, such as --deepram-option=--policy=lru")
     parser.add_argument("--store", type=Path, default=Path("/var/tmp"), help="folder for swap files and inputs")
     parser.add_argument("--patience", type=float, default=400, help="time limit of a program, seconds (400)")
-    parser.add_argument("--no-swap", action="store_true", help="skip the comparison with swap")
+    parser.add_argument("--modes", type=modes, default="deepram,swap",
+                        help=f"modes beside a run without a limit, of {', '.join(LIMITED)} (deepram,swap). memory, swap and zswap "
+                             "have equal memory with --swap-limit group")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     cache = os.environ.get("XDG_CACHE_HOME")
     parser.add_argument("--tools", type=Path, default=Path(cache) / "deepram-programs" if cache else HERE / ".cache",
@@ -97,9 +116,12 @@ def once(program, work, kind):
     folder.mkdir()
     run_mode = kind(work.settings, folder, work.data)
     row = {"program": program.NAME, "run_mode": kind.name, "dram": work.dram, "load_average": os.getloadavg()[0]}
+    before = device_bytes(work.settings.store)
     try:
         with run_mode:
             outcome = program.run(work, run_mode)
+        after = device_bytes(work.settings.store)
+        row["device_read"] = after - before if before is not None else None
         row.update(vars(outcome), peak=run_mode.peak, stats=run_mode.stats, limit=run_mode.limit, waits=run_mode.waits)
         if hasattr(program, "check"):
             with RunMode(work.settings, folder, work.data) as other:
@@ -136,11 +158,10 @@ def every_mode(program, settings, tools, folder):
 
     add(RunMode, 0)
     for number in range(settings.rounds):
-        peak = add(Deepram, number).get("peak")
-        if settings.swap_limit == "peak" and peak:
-            local.swap_bytes = min(peak, group)
-        if not settings.no_swap:
-            add(Swap, number)
+        for name in settings.modes:
+            peak = add(RUN_MODES[name], number).get("peak")
+            if settings.swap_limit == "peak" and name == Deepram.name and peak:
+                local.swap_bytes = min(peak, group)
     return rows
 
 
@@ -189,7 +210,7 @@ def main():
     if settings.json:
         settings.json.write_text(json.dumps(result, indent=1) + "\n")
     # A failure under swap is a result, not an error.
-    return 1 if any("failed" in row and row["run_mode"] != "swap" for row in rows) else 0
+    return 1 if any("failed" in row and row["run_mode"] not in ("swap", "zswap") for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from .cgroup import Group, Unavailable
 from .swapfile import SwapFile
@@ -73,7 +75,7 @@ class RunMode:
             self.open()
         except Unavailable:
             # Without a cgroup the run still verifies the output.
-            if self.name == "swap":
+            if isinstance(self, Swap):
                 raise
             self.limit = None
         return self
@@ -145,9 +147,13 @@ class Deepram(RunMode):
         self.limit = self.settings.group
         self.group = Group(self.name, self.limit, swap=False)
 
+    def size(self):
+        """The options of `deepram run` that give the memory."""
+        return ["--dram", self.settings.dram]
+
     def command(self, argv):
         settings = self.settings
-        run = [settings.deepram, "run", "--dram", str(settings.dram), "--store", settings.store, "--stats", "json"]
+        run = [settings.deepram, "run", *self.size(), "--store", settings.store, "--stats", "json"]
         return super().command([str(word) for word in run] + settings.deepram_options + ["--", *argv])
 
     def close(self):
@@ -159,16 +165,30 @@ class Deepram(RunMode):
                     self.stats = json.loads(line)
 
 
+class Memory(Deepram):
+    """Under `deepram run` with the limit of the group for all memory."""
+
+    name = "memory"
+
+    def size(self):
+        return ["--memory", self.settings.group]
+
+
 class Swap(RunMode):
     """In a memory cgroup, with a swap file created for the run."""
 
     name = "swap"
 
+    @staticmethod
+    def beside():
+        """Memory outside the group that counts against its limit, bytes."""
+        return 0
+
     def open(self):
         self.limit = self.settings.swap_bytes
         self.group = Group(self.name, self.limit, swap=True)
         try:
-            self.group.never_kill()
+            self.group.never_kill(self.beside)
             path = self.settings.store / f"deepram-programs-{os.getpid()}.swap"
             self.file = SwapFile(path, 3 * self.data + 512 * MIB)
         except Unavailable:
@@ -179,4 +199,31 @@ class Swap(RunMode):
         self.file.close()
 
 
-RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Swap)}
+class Zswap(Swap):
+    """As with swap, with the kernel's compressed cache in front of the swap file. The kernel does not charge that cache to a
+    group of version 1, so the limit of the group is lowered by its size."""
+
+    name = "zswap"
+    _switch = Path("/sys/module/zswap/parameters/enabled")
+
+    @staticmethod
+    def beside():
+        return int(re.search(r"^Zswap: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE).group(1)) << 10
+
+    def open(self):
+        if not self._switch.exists():
+            raise Unavailable("this kernel has no zswap")
+        self.before = self._switch.read_text()
+        self._switch.write_text("Y")
+        try:
+            super().open()
+        except BaseException:
+            self._switch.write_text(self.before)
+            raise
+
+    def close(self):
+        super().close()
+        self._switch.write_text(self.before)
+
+
+RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Memory, Swap, Zswap)}

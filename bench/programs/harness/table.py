@@ -81,9 +81,42 @@ def _conditions(result):
             f"{machine['memory_bytes'] / 2**30:.0f} GiB, Linux {machine['kernel']}; load at the start {result['load']:.1f}.")
 
 
+def equal_memory(result):
+    """Seconds and bytes read with equal memory, with their ratios, as Markdown: medians of all rounds."""
+    rows = result["results"]["rows"]
+    modes = [name for name in ("memory", "swap", "zswap") if any(row["run_mode"] == name for row in rows)]
+    peers = modes[1:]
+    heads = [f"{name} s" for name in modes] + [f"memory / {name}" for name in peers] + [f"{name} read MiB" for name in modes]
+    out = [_conditions(result), "", f"| program | limit MiB | {' | '.join(heads)} |", f"|{'---|' * (2 + len(heads))}"]
+    ratios = {peer: [] for peer in peers}
+    for program in dict.fromkeys(row["program"] for row in rows):
+        own = [row for row in rows if row["program"] == program]
+        seconds = {mode: _median(own, mode, lambda row: row["seconds"]) for mode in modes}
+        read = {mode: _median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in modes}
+        for peer in peers:
+            if seconds["memory"] and seconds[peer]:
+                ratios[peer].append(seconds["memory"] / seconds[peer])
+        limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
+        cells = [program, _number(limit, ".0f"), *(_number(seconds[mode]) for mode in modes),
+                 *(_ratio(seconds["memory"], seconds[peer]) for peer in peers), *(_number(read[mode], ",.0f") for mode in modes)]
+        out.append(f"| {' | '.join(cells)} |")
+    means = [f"{statistics.geometric_mean(ratios[peer]):.2f}" if ratios[peer] else "–" for peer in peers]
+    blank = " |" * len(modes)
+    out.append(f"| geometric mean | |{blank} {' | '.join(means)} |{blank}")
+    return "\n".join(out + _problems(rows))
+
+
+def _problems(rows):
+    wrong = [f"- {row['program']}, {row['run_mode']}: {' '.join(row[kind].split())}" for row in rows
+             for kind in ("failed", "skipped") if kind in row]
+    return ["", "Failed or skipped:", "", *dict.fromkeys(wrong)] if wrong else []
+
+
 def markdown(result):
     """Conditions and medians of all rounds, as Markdown."""
     rows = result["results"]["rows"]
+    if any(row["run_mode"] == "memory" for row in rows):
+        return equal_memory(result)
     names = list(dict.fromkeys(row["program"] for row in rows))
     out = [_conditions(result), "",
            "| program | D MiB | same output | plain s | deepram s | swap s | deepram / swap | deepram MiB | swap MiB | limit MiB |",
@@ -99,10 +132,7 @@ def markdown(result):
                  _ratio(seconds["deepram"], seconds["swap"]), _number(peaks["deepram"], ".0f"),
                  _number(peaks["swap"], ".0f"), _number(limit, ".0f")]
         out.append(f"| {' | '.join(cells)} |")
-    wrong = [f"- {row['program']}, {row['run_mode']}: {' '.join(row[kind].split())}" for row in rows
-             for kind in ("failed", "skipped") if kind in row]
-    out += ["", "Failed or skipped:", "", *dict.fromkeys(wrong)] if wrong else []
-    return "\n".join(out + _latencies(result) + ["", f"{result['results']['seconds']:.0f} s in all."])
+    return "\n".join(out + _problems(rows) + _latencies(result) + ["", f"{result['results']['seconds']:.0f} s in all."])
 
 
 def _latencies(result):

@@ -155,23 +155,30 @@ impl BudgetMemory {
         (self.used.load(Relaxed) + self.uncharged.load(Relaxed)).max(0)
     }
 
-    /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, and shared memory without that of the
-    /// pager's files. Members that have more than their equal part free the excess; a quarter of the budget stays for paged
-    /// memory. Shared memory may belong to files of the program, so it shows only that less is in DRAM than was charged.
+    /// Frames of the budget that memory takes which no member has been charged for.
+    fn beside(&self) -> usize {
+        usize::try_from(self.uncharged.load(Relaxed)).unwrap_or(0)
+    }
+
+    /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, shared memory without that of the
+    /// pager's files, and `other` memory that the budget has to leave room for. Members that have more than their equal part free
+    /// the excess; a quarter of the budget stays for paged memory. Shared memory may belong to files of the program, so it shows
+    /// only that less is in DRAM than was charged.
     /// Frames that are charged more than once are free again if two calls in a row find them: memory that a process unmaps is
     /// gone a moment before its charge. Each call lends at most one part in [`LENDING_SHARE`] of the budget more, since forked
     /// processes that store soon need them.
-    pub(super) fn set_in_dram(&self, anonymous: i64, shared: i64) {
+    pub(super) fn set_in_dram(&self, anonymous: i64, shared: i64, other: i64) {
         let limit = (self.dram() / super::PAGE as u64) as i64;
         let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
         let used = self.used.load(Relaxed);
-        let uncharged = if anonymous >= used {
-            anonymous - used
+        let in_files: i64 = self.members().map(|member| self.file_frames[member].load(Relaxed)).sum();
+        let found = anonymous + in_files + other;
+        let uncharged = if found >= used {
+            found - used
         } else {
             // Reserved frames are charged before a nested run uses them, others before a page has been read into them.
             let unused = self.reserved().0 as i64 + limit / UNUSED_SHARE;
-            let in_files: i64 = self.members().map(|member| self.file_frames[member].load(Relaxed)).sum();
-            (anonymous + shared + in_files + unused - used).min(0)
+            (found + shared + unused - used).min(0)
         };
         let before = self.uncharged.load(Relaxed);
         let least = self.lendable.swap(uncharged.min(0), Relaxed).max(before.min(0) - limit / LENDING_SHARE);
@@ -179,7 +186,7 @@ impl BudgetMemory {
         let _ = self.uncharged.compare_exchange(before, uncharged.clamp(least, most), Relaxed, Relaxed);
         if self.in_use() > limit {
             let (reserved, sharers) = self.reserved();
-            self.wake_members_above(equal_part(limit as usize, reserved, sharers), None);
+            self.wake_members_above(equal_part(limit as usize - self.beside(), reserved, sharers), None);
         }
     }
 
@@ -418,7 +425,8 @@ impl Frames {
 
     /// Frames of each member if all have equally many.
     pub(super) fn equal_part(&self) -> usize {
-        self.part_of(self.limit())
+        let beside = self.shared().map_or(0, |(budget, _)| budget.beside());
+        self.part_of(self.limit().saturating_sub(beside))
     }
 
     /// Publishes the process's counters, and refreshes what it knows about the other members.
@@ -594,19 +602,19 @@ mod tests {
         assert_eq!(members.each_ref().map(|frames| frames.try_charge(1)), [false; 4]);
         // 800 pages are charged. The kernel counts 500, as the members share 100.
         let in_use = [0; 32].map(|_| {
-            budget.set_in_dram(500 << 12, 0);
+            budget.set_in_dram(500 << 12, 0, 0);
             budget.memory().in_use()
         });
         assert_eq!((in_use[0], in_use[1], in_use[28], in_use[31]), (800, 790, 520, 520));
         assert!(members[0].try_charge(120));
         assert!(!members[1].try_charge(1));
         // They store: at once each has its own.
-        budget.set_in_dram(920 << 12, 0);
+        budget.set_in_dram(920 << 12, 0, 0);
         assert_eq!(budget.memory().in_use(), 920);
         members[0].release(120);
         // Shared memory was charged as well, and so was what a nested run has reserved.
         let settled = |anonymous: u64, shared: u64| {
-            (0..100).for_each(|_| budget.set_in_dram(anonymous << 12, shared << 12));
+            (0..100).for_each(|_| budget.set_in_dram(anonymous << 12, shared << 12, 0));
             budget.memory().in_use()
         };
         assert_eq!(
@@ -625,21 +633,38 @@ mod tests {
     }
 
     #[test]
+    fn members_make_room_for_memory_that_none_is_charged_for() {
+        let budget = SharedBudget::create(640 << 12).unwrap();
+        let frames = Frames::new(640, Some(budget));
+        frames.publish(&[0; ROW_LEN]);
+        frames.charge(600);
+        // A process without a pager has 30 pages; 50 are to be left to the page cache.
+        budget.set_in_dram(630 << 12, 0, 50 << 12);
+        assert_eq!((frames.excess(0), frames.excess(10), frames.equal_part()), (40, 50, 560));
+        frames.release(40);
+        budget.set_in_dram(590 << 12, 0, 50 << 12);
+        assert_eq!((frames.excess(0), frames.try_charge(1)), (0, false));
+        // Less is in DRAM than was charged, but not so much less.
+        (0..100).for_each(|_| budget.set_in_dram(400 << 12, 0, 50 << 12));
+        assert_eq!(budget.memory().in_use(), 470, "with a thirty-second that may be charged before use");
+    }
+
+    #[test]
     fn memory_of_a_process_that_ends_is_not_lent() {
         let budget = SharedBudget::create(640 << 12).unwrap();
         let [ending, other] = [0; 2].map(|_| Frames::new(640, Some(budget)));
         [&ending, &other].iter().for_each(|frames| frames.charge(300));
         // The memory is gone, and the charge is not yet.
         let in_use = [0; 3].map(|_| {
-            budget.set_in_dram(300 << 12, 0);
+            budget.set_in_dram(300 << 12, 0, 0);
             budget.memory().in_use()
         });
         assert_eq!(in_use, [600, 590, 580], "one measurement alone lends nothing");
         drop(ending);
         assert_eq!(budget.memory().in_use(), 300);
         assert!(!other.try_charge(350));
-        budget.set_in_dram(300 << 12, 0);
-        budget.set_in_dram(300 << 12, 0);
+        budget.set_in_dram(300 << 12, 0, 0);
+        budget.set_in_dram(300 << 12, 0, 0);
         assert_eq!(budget.memory().in_use(), 300);
     }
 

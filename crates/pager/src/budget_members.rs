@@ -118,11 +118,13 @@ impl SharedBudget {
         true
     }
 
-    /// Records how much anonymous and shared memory all processes of the run have, in bytes, as the kernel counts it. What no
-    /// member has been charged for counts against the budget, too. Memory that several members have been charged for, because
-    /// they share it since a fork, counts once after a while. Called every 10 ms.
-    pub fn set_in_dram(&self, anonymous: u64, shared: u64) {
-        self.memory.set_in_dram((anonymous / PAGE as u64) as i64, (shared / PAGE as u64) as i64);
+    /// Records how much anonymous and shared memory all processes of the run have, in bytes, as the kernel counts it, and how
+    /// much `other` memory the budget has to leave room for. What no member has been charged for counts against the budget, too.
+    /// Memory that several members have been charged for, because they share it since a fork, counts once after a while. Called
+    /// every 10 ms.
+    pub fn set_in_dram(&self, anonymous: u64, shared: u64, other: u64) {
+        let [anonymous, shared, other] = [anonymous, shared, other].map(|bytes| (bytes / PAGE as u64) as i64);
+        self.memory.set_in_dram(anonymous, shared, other);
     }
 
     /// Reads the current values. Stores nothing.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{ControlFiles, Hierarchy, hierarchy, stat};
+use super::{ControlFiles, Hierarchy, MemoryUse, hierarchy, memory_use};
 
 /// Prefix of the names of our cgroups.
 const PREFIX: &str = "deepram-";
@@ -97,11 +97,9 @@ impl Group {
         fs::read_to_string(self.path.join(self.names.peak)).ok()?.trim().parse().ok()
     }
 
-    /// Anonymous memory and shared memory of its processes, bytes; `None` where the kernel does not report them.
-    pub(crate) fn memory_in_dram(&self) -> Option<(u64, u64)> {
-        let [anonymous, shared] =
-            [self.names.anonymous, self.names.shared].map(|name| stat(&self.path, &[name]));
-        Some((anonymous?, shared?))
+    /// Memory of its processes; `None` where the kernel does not report it.
+    pub(crate) fn memory_use(&self) -> Option<MemoryUse> {
+        memory_use(&self.path, self.names)
     }
 
     /// Number of its processes that the kernel killed at the limit.

@@ -14,10 +14,11 @@ struct ControlFiles {
     peak: &'static str,
     /// Counts the processes that the kernel killed.
     events: &'static str,
-    /// Keys in `memory.stat` of the reclaimable page cache, of anonymous memory and of shared memory, cgroups below included.
+    /// Keys in `memory.stat` of the reclaimable page cache, cgroups below included.
     cache: [&'static str; 2],
-    anonymous: &'static str,
-    shared: &'static str,
+    /// Keys in `memory.stat` of [`MemoryUse`], cgroups below included: anonymous memory, shared memory, all pages of files, and
+    /// pages of files that were read again.
+    uses: [&'static str; 4],
     /// File and value that disable swapping.
     no_swap: (&'static str, &'static str),
 }
@@ -28,8 +29,7 @@ const V1: ControlFiles = ControlFiles {
     peak: "memory.max_usage_in_bytes",
     events: "memory.oom_control",
     cache: ["total_inactive_file", "total_active_file"],
-    anonymous: "total_rss",
-    shared: "total_shmem",
+    uses: ["total_rss", "total_shmem", "total_cache", "total_workingset_refault_file"],
     no_swap: ("memory.swappiness", "0"),
 };
 const V2: ControlFiles = ControlFiles {
@@ -38,10 +38,20 @@ const V2: ControlFiles = ControlFiles {
     peak: "memory.peak",
     events: "memory.events",
     cache: ["inactive_file", "active_file"],
-    anonymous: "anon",
-    shared: "shmem",
+    uses: ["anon", "shmem", "file", "workingset_refault_file"],
     no_swap: ("memory.swap.max", "0"),
 };
+
+/// The memory of a cgroup and of those below it, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryUse {
+    pub(crate) anonymous: u64,
+    pub(crate) shared: u64,
+    /// Memory of the kernel: page tables, file system and network objects.
+    pub(crate) kernel: u64,
+    /// Pages that the page cache has read again after it had dropped them, since the cgroup exists.
+    pub(crate) refaults: u64,
+}
 
 /// The hierarchy of memory cgroups.
 struct Hierarchy {
@@ -91,9 +101,22 @@ fn available_in(group: &Path, names: &ControlFiles) -> Option<u64> {
 /// Sum of these values of `memory.stat`, bytes; `None` if the kernel reports none of them.
 fn stat(group: &Path, names: &[&str]) -> Option<u64> {
     let text = fs::read_to_string(group.join("memory.stat")).ok()?;
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    let values = lines.filter(|(name, _)| names.contains(name));
-    values.filter_map(|(_, bytes)| bytes.parse::<u64>().ok()).reduce(|sum, bytes| sum + bytes)
+    names.iter().filter_map(|name| stat_value(&text, name)).reduce(|sum, bytes| sum + bytes)
+}
+
+/// A value of `memory.stat`.
+fn stat_value(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// What the kernel reports of the memory of a cgroup; `None` where it does not.
+fn memory_use(group: &Path, names: &ControlFiles) -> Option<MemoryUse> {
+    let text = fs::read_to_string(group.join("memory.stat")).ok()?;
+    let usage = fs::read_to_string(group.join(names.usage)).ok()?.trim().parse::<u64>().ok()?;
+    let [anonymous, shared, files, refaults] = names.uses.map(|name| stat_value(&text, name));
+    let (anonymous, files) = (anonymous?, files?);
+    let kernel = usage.saturating_sub(anonymous + files);
+    Some(MemoryUse { anonymous, shared: shared?, kernel, refaults: refaults.unwrap_or(0) })
 }
 
 /// Mount point of a file system of this type that has this option.
@@ -139,6 +162,21 @@ mod tests {
         assert_eq!(own_group(own, "cpuacct"), path(""));
         assert_eq!(own_group(own, ""), path("user.slice"));
         assert_eq!(own_group(own, "pids"), None);
+    }
+
+    #[test]
+    fn the_use_of_a_group_is_read() {
+        let group = tempfile::tempdir().unwrap();
+        for names in [&V1, &V2] {
+            let [anonymous, shared, files, refaults] = names.uses;
+            let text =
+                format!("{anonymous}_huge 1\n{anonymous} 400\n{shared} 20\n{files} 100\n{refaults} 7\n");
+            fs::write(group.path().join("memory.stat"), text).unwrap();
+            assert_eq!(memory_use(&group.path().join("none"), names), None);
+            fs::write(group.path().join(names.usage), "540\n").unwrap();
+            let expected = MemoryUse { anonymous: 400, shared: 20, kernel: 40, refaults: 7 };
+            assert_eq!(memory_use(group.path(), names), Some(expected));
+        }
     }
 
     #[test]

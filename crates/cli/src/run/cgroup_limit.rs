@@ -1,5 +1,9 @@
-//! Bounds the memory of a run that the preload library does not page, by a memory cgroup of the run's own. Where no cgroup can
-//! be made, one message names the first large process without the library.
+//! Bounds the memory of a run by a memory cgroup of the run's own.
+//!
+//! With a DRAM budget (`--dram`), the cgroup bounds what the preload library does not page, and leaves room above the budget
+//! for the page cache. Where no cgroup can be made, one message names the first large process without the library. With a
+//! limit for all memory (`--memory`), the cgroup has this limit, and paged memory and page cache divide it
+//! ([`MemorySplit`]).
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,13 +11,16 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::Args;
 use deepram_core::Bytes;
+use deepram_core::paging::{MemorySplit, PAGE};
 use deepram_pager::{Notice, SharedBudget};
 
 use super::program::CannotStart;
-use crate::cgroups::{self, Group};
+use crate::cgroups::{self, Group, MemoryUse};
 
 /// Memory of the cgroup above the DRAM budget, bytes: file pages, which the kernel reclaims under pressure, and kernel memory.
 /// The cgroup gets this constant and the budget divided by [`HEADROOM_SHARE`].
@@ -24,19 +31,60 @@ const HEADROOM_SHARE: u64 = 8;
 const REPORTED: u64 = 32 << 20;
 const REPORTED_SHARE: u64 = 16;
 
+/// Part of a limit for all memory that stays free, since memory is measured only every 10 ms.
+const SPARE_SHARE: u64 = 64;
+/// Interval at which paged memory and page cache divide the memory anew.
+const SPLIT_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The memory cgroup of a run, or the reason why it has none.
 pub(super) struct CgroupLimit {
     group: anyhow::Result<Group>,
     dram: u64,
     /// Current limit, bytes.
     limit: u64,
+    /// How paged memory and page cache divide a limit for all memory.
+    divided: Option<DividedMemory>,
+}
+
+/// A limit for all memory, which paged memory and page cache divide.
+struct DividedMemory {
+    split: MemorySplit,
+    /// Time of the last division, and what had been read by then: pages of files read again, and bytes of paged memory.
+    at: Instant,
+    refaults: u64,
+    bytes_read: u64,
+}
+
+impl DividedMemory {
+    /// Divides the memory anew, unless that was done just before.
+    fn divide(&mut self, memory: MemoryUse, budget: &SharedBudget) {
+        if self.at.elapsed() < SPLIT_INTERVAL {
+            return;
+        }
+        let bytes_read = budget.read().stats.bytes_read;
+        let paged = bytes_read.saturating_sub(self.bytes_read) / PAGE as u64;
+        self.split.record_reads(memory.refaults.saturating_sub(self.refaults), paged);
+        (self.at, self.refaults, self.bytes_read) = (Instant::now(), memory.refaults, bytes_read);
+    }
 }
 
 impl CgroupLimit {
     /// Makes a cgroup for a run with a budget of `dram` bytes.
-    pub(super) fn new(dram: u64) -> Self {
+    pub(super) fn of_dram(dram: u64) -> Self {
         let limit = limit(dram, 0);
-        Self { group: Group::create(&format!("run-{}", std::process::id()), limit, false), dram, limit }
+        Self { group: create_group(limit), dram, limit, divided: None }
+    }
+
+    /// Makes a cgroup for a run with `memory` bytes for everything.
+    ///
+    /// # Errors
+    /// No cgroup can be made; the message gives the reason.
+    pub(super) fn of_memory(memory: u64) -> anyhow::Result<Self> {
+        let group = create_group(memory)?;
+        let measured = group.memory_use().context("the kernel does not report the memory of cgroups")?;
+        let split = MemorySplit::new((memory / PAGE as u64) as usize);
+        let divided = DividedMemory { split, at: Instant::now(), refaults: measured.refaults, bytes_read: 0 };
+        Ok(Self { group: Ok(group), dram: memory, limit: memory, divided: Some(divided) })
     }
 
     /// Path of the cgroup that the program enters; `None` if there is none.
@@ -45,18 +93,22 @@ impl CgroupLimit {
     }
 
     /// Tells the budget how much memory the run has in DRAM: processes without a pager yet, and unpaged memory since its last
-    /// measurement, are charged to no member, and what forked processes share to several. Without a cgroup nothing is known
-    /// of that.
-    pub(super) fn measure(&self, budget: &SharedBudget) {
-        if let Some((anonymous, shared)) = self.group.as_ref().ok().and_then(Group::memory_in_dram) {
-            budget.set_in_dram(anonymous, shared);
-        }
+    /// measurement, are charged to no member, and what forked processes share to several. Where all memory has one limit, the
+    /// budget also leaves room for the page cache and for memory of the kernel. Without a cgroup nothing is known of that.
+    pub(super) fn measure(&mut self, budget: &SharedBudget) {
+        let Some(memory) = self.group.as_ref().ok().and_then(Group::memory_use) else { return };
+        let other = self.divided.as_mut().map_or(0, |divided| {
+            divided.divide(memory, budget);
+            (divided.split.cache() * PAGE) as u64 + memory.kernel + self.limit / SPARE_SHARE
+        });
+        budget.set_in_dram(memory.anonymous, memory.shared, other);
     }
 
-    /// Adapts the limit to the size of the page tables, which grow with the paged memory. Without a cgroup, looks for a large
-    /// process without the library.
+    /// Adapts the limit above a DRAM budget to the size of the page tables, which grow with the paged memory. Without a cgroup,
+    /// looks for a large process without the library.
     pub(super) fn update(&mut self, budget: &SharedBudget, descriptor: i32) {
         match &self.group {
+            Ok(_) if self.divided.is_some() => {}
             Ok(group) => {
                 let tables =
                     group.processes().into_iter().map(|pid| status_bytes(pid, "VmPTE:").unwrap_or(0)).sum();
@@ -75,16 +127,28 @@ impl CgroupLimit {
         let killed = group.oom_kills();
         if killed > 0 {
             let processes = if killed == 1 { "a process" } else { "processes" };
+            let (limit, option) = match &self.divided {
+                Some(_) => (Bytes(self.limit).to_string(), "--memory"),
+                None => {
+                    let (limit, dram) = (Bytes(self.limit), Bytes(self.dram));
+                    let text = format!(
+                        "{limit}, which is the DRAM budget of {dram} and room for files and page tables"
+                    );
+                    (text, "--dram")
+                }
+            };
             eprintln!(
-                "deepram: the kernel killed {processes} of this run: its unpaged memory reached the limit of {}, which is the \
-                 DRAM budget of {} and room for files and page tables. Memory is unpaged in a program without the library \
-                 (statically linked, or started with another LD_PRELOAD); `man deepram-run` lists the other kinds. Give a \
-                 larger --dram",
-                Bytes(self.limit),
-                Bytes(self.dram)
+                "deepram: the kernel killed {processes} of this run: its unpaged memory reached the limit of {limit}. Memory is \
+                 unpaged in a program without the library (statically linked, or started with another LD_PRELOAD); \
+                 `man deepram-run` lists the other kinds. Give a larger {option}"
             );
         }
     }
+}
+
+/// Makes the cgroup of this run.
+fn create_group(limit: u64) -> anyhow::Result<Group> {
+    Group::create(&format!("run-{}", std::process::id()), limit, false)
 }
 
 /// Limit of the cgroup, bytes, for a budget of `dram` bytes and page tables of `tables` bytes.

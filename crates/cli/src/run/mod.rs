@@ -42,7 +42,7 @@ pub(crate) struct RunArgs {
     /// pmem[:read=TIME,bandwidth=SHARE,wbarrier=TIME,flush=METHOD,selective=on]. read: latency of a read from memory;
     /// bandwidth: 1/8 of this machine's, or 4GB/s; wbarrier, flush (clflush, clflushopt, clwb, wof), selective: what msync and
     /// fsync of mapped files cost
-    #[arg(long, value_name = "MEMORY", conflicts_with_all = ["dram", "store", "store_limit", "policy", "stats", "listen", "live"])]
+    #[arg(long, value_name = "MEMORY", conflicts_with_all = ["dram", "memory", "store", "store_limit", "policy", "stats", "listen", "live"])]
     media: Option<MediaSpec>,
     #[command(flatten)]
     paging: PagingArgs,

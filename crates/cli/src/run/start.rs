@@ -22,6 +22,8 @@ use crate::cgroups;
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 /// Smallest DRAM budget, bytes.
 const LEAST: u64 = 16 << 20;
+/// Smallest limit for all memory, bytes.
+const LEAST_MEMORY: u64 = 2 * LEAST;
 const LIBRARY: &str = "libdeepram_preload.so";
 /// Optional settings of the library, removed from the environment so that an outer run does not set them.
 const OPTIONAL: [&str; 5] = [
@@ -50,6 +52,10 @@ pub(crate) struct PagingArgs {
     /// the limits of cgroups]
     #[arg(long, value_name = "SIZE", value_parser = dram)]
     dram: Option<Bytes>,
+    /// Memory of the program and all its descendants together, page cache and memory of the kernel included, at least 32MiB.
+    /// Paged memory and page cache divide it as the program needs. Needs the right to create a memory cgroup
+    #[arg(long, value_name = "SIZE", value_parser = memory, conflicts_with = "dram")]
+    memory: Option<Bytes>,
     /// Folder for the swap files, on a file system with direct I/O on a fast drive
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     store: PathBuf,
@@ -100,8 +106,8 @@ impl PreparedProgram {
             !pager::is_in_memory(&paging.store).with_context(|| format!("--store {store}"))?,
             "--store {store} is in memory (tmpfs): evicted pages would stay in DRAM; give a folder on a drive"
         );
-        let dram = match paging.dram {
-            Some(dram) => dram.0,
+        let dram = match paging.dram.or(paging.memory) {
+            Some(size) => size.0,
             None => free_memory()? / 2,
         };
         ensure!(
@@ -113,7 +119,11 @@ impl PreparedProgram {
         let dram = reserve_in_outer_run(dram)?;
         let budget = SharedBudget::create(dram).context("creating the shared budget")?;
         let inherited = budget.inherit().context("letting the program inherit the shared budget")?;
-        let limit = CgroupLimit::new(dram);
+        let limit = match paging.memory {
+            Some(memory) => CgroupLimit::of_memory(dram)
+                .with_context(|| format!("--memory {memory} needs a memory cgroup; --dram does without"))?,
+            None => CgroupLimit::of_dram(dram),
+        };
         let mut whole = vec![program.into_os_string()];
         whole.extend_from_slice(&paging.command[1..]);
         let cgroup = limit.path();
@@ -175,6 +185,12 @@ pub(crate) fn exit_code(status: ExitStatus) -> i32 {
 fn dram(text: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     if size.0 >= LEAST { Ok(size) } else { Err("a DRAM budget is at least 16MiB".into()) }
+}
+
+/// Parses a limit for all memory.
+fn memory(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if size.0 >= LEAST_MEMORY { Ok(size) } else { Err("a program and its files need at least 32MiB".into()) }
 }
 
 /// Within an outer run, reserves the budget of this run in the outer budget and returns it, reduced to three quarters of the

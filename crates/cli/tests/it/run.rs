@@ -88,6 +88,30 @@ fn without_a_size_it_keeps_within_its_memory_cgroup() {
 }
 
 #[test]
+fn paged_memory_and_page_cache_keep_within_one_limit() {
+    let Some(shadow) = program("shadow") else { return };
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("read-again-and-again");
+    std::fs::write(&file, vec![7; 24 << 20]).expect("the folder can be written");
+    let script = "\"$0\" 5 2 400 & while kill -0 $! 2> /dev/null; do cat \"$1\" > /dev/null; done; wait $!";
+    let arguments = ["-c", script, &shadow.display().to_string(), &file.display().to_string()];
+    let output = run(&["--memory", "40MiB", "--stats", "json"], Path::new("/bin/sh"), &arguments);
+    std::fs::remove_file(&file).expect("the file is there");
+    let said = text(&output.stderr);
+    if said.contains("needs a memory cgroup") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{} {said}", output.status);
+    assert_eq!(text(&output.stdout), "right\n");
+    let all: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one JSON object");
+    let figure = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("{name} is missing: {all}"));
+    assert_eq!(figure("budget_bytes"), 40 << 20);
+    assert!(figure("evicted_pages") > 0, "{all}");
+    let peak = figure("dram_peak_bytes");
+    assert!(peak > 20 << 20, "the page cache has more than its largest part: {peak}");
+}
+
+#[test]
 fn the_status_is_the_programs_own() {
     if deepram_pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");
@@ -113,6 +137,10 @@ fn what_cannot_be_run_is_said() {
     assert!(text(&folder.stderr).contains("no such folder"), "{}", text(&folder.stderr));
     let little = run(&["--dram", "1MiB"], Path::new("/bin/true"), &[]);
     assert!(text(&little.stderr).contains("at least 16MiB"), "{}", text(&little.stderr));
+    let little = run(&["--memory", "20MiB"], Path::new("/bin/true"), &[]);
+    assert!(text(&little.stderr).contains("at least 32MiB"), "{}", text(&little.stderr));
+    let both = run(&["--memory", "64MiB", "--dram", "32MiB"], Path::new("/bin/true"), &[]);
+    assert!(text(&both.stderr).contains("cannot be used with"), "{}", text(&both.stderr));
     let persist = run(&["--persist", "x"], Path::new("/bin/true"), &[]);
     assert!(
         text(&persist.stderr).contains("cannot keep the memory of a program yet"),

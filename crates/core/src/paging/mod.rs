@@ -9,6 +9,7 @@
 //! | [`drop_behind`] | which chunks leave memory behind a repeated scan | 46 |
 //! | [`fault_around`] | which neighbours are read with a missed page | 25 |
 //! | [`huge_pages`] | which chunks become huge pages, when they are staged and split | 21 |
+//! | [`memory_split`] | how paged memory and page cache divide the memory of a run | 49 |
 //! | [`page_state`] | what a fault, a read, an eviction or a discard makes of a page | 15 |
 //! | [`policy`] | which page leaves memory next | 20 |
 //! | [`readahead`] | which pages are read ahead of a stream of misses | 19, 20 |
@@ -27,6 +28,7 @@ pub mod dirty_set;
 pub mod drop_behind;
 pub mod fault_around;
 pub mod huge_pages;
+pub mod memory_split;
 pub mod page_state;
 pub mod policy;
 pub mod readahead;
@@ -43,6 +45,7 @@ pub mod write_prediction;
 pub use dirty_set::DirtySet;
 pub use drop_behind::DropBehind;
 pub use fault_around::{Block, FaultAround};
+pub use memory_split::MemorySplit;
 pub use page_state::{Destination, FaultAction, PageState, Resident};
 pub use policy::PagerPolicy;
 pub use readahead::{Streams, Window};
