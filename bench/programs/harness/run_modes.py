@@ -166,12 +166,13 @@ class Deepram(RunMode):
 
 
 class Memory(Deepram):
-    """Under `deepram run` with the limit of the group for all memory."""
+    """Under `deepram run` with the limit of the group for all memory, less what `deepram run` itself takes."""
 
     name = "memory"
+    OWN = 4 * MIB
 
     def size(self):
-        return ["--memory", self.settings.group]
+        return ["--memory", self.settings.group - self.OWN]
 
 
 class Swap(RunMode):

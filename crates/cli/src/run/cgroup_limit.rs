@@ -31,8 +31,8 @@ const HEADROOM_SHARE: u64 = 8;
 const REPORTED: u64 = 32 << 20;
 const REPORTED_SHARE: u64 = 16;
 
-/// Part of a limit for all memory that stays free, since memory is measured only every 10 ms.
-const SPARE_SHARE: u64 = 64;
+/// Part of a limit for all memory that stays free: memory is measured every 10 ms, and a fork brings pages that are charged later.
+const SPARE_SHARE: u64 = 16;
 /// Interval at which paged memory and page cache divide the memory anew.
 const SPLIT_INTERVAL: Duration = Duration::from_millis(100);
 
