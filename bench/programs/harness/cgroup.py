@@ -76,31 +76,25 @@ class Group:
     def _write(self, file, value):
         (self.path / file).write_text(str(value))
 
-    def never_kill(self, beside=lambda: 0):
+    def never_kill(self):
         """Disables the out-of-memory killer of the group: a process that gets no memory waits. While many pages are being
-        written to swap, the kernel would kill too early. Version 1 only; with version 2 processes may be killed. `beside` gives
-        the bytes outside the group that count against its limit: the group's own limit is as much smaller."""
+        written to swap, the kernel would kill too early. Version 1 only; with version 2 processes may be killed."""
         control = self.path / "memory.oom_control"
         if control.exists():
             control.write_text("1")
-            self._waker = threading.Thread(target=self._wake, args=(control, beside), daemon=True)
+            self._waker = threading.Thread(target=self._wake, args=(control,), daemon=True)
             self._waker.start()
 
-    def _wake(self, control, beside):
-        limit = self._limit_bytes
+    def _wake(self, control):
         while not self._done.wait(0.005):
-            wanted = self._limit_bytes - beside()
-            waits = "under_oom 1" in control.read_text()
-            self.waits += waits
-            try:
-                if waits:
+            if "under_oom 1" in control.read_text():
+                self.waits += 1
+                try:
                     # Raising the limit wakes the waiting processes; then the limit is restored.
-                    self._write(self._limit, wanted + 65536)
-                if waits or wanted != limit:
-                    self._write(self._limit, wanted)
-                    limit = wanted
-            except OSError:
-                limit = None  # Usage is above the limit for now: the next round restores it.
+                    self._write(self._limit, self._limit_bytes + 65536)
+                    self._write(self._limit, self._limit_bytes)
+                except OSError:
+                    pass  # Usage is above the limit for now: the next round restores it.
 
     def entering(self, argv):
         """The command that enters the group and executes `argv`."""

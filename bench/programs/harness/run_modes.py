@@ -2,11 +2,9 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from .cgroup import Group, Unavailable
 from .swapfile import SwapFile
@@ -180,16 +178,11 @@ class Swap(RunMode):
 
     name = "swap"
 
-    @staticmethod
-    def beside():
-        """Memory outside the group that counts against its limit, bytes."""
-        return 0
-
     def open(self):
         self.limit = self.settings.swap_bytes
         self.group = Group(self.name, self.limit, swap=True)
         try:
-            self.group.never_kill(self.beside)
+            self.group.never_kill()
             path = self.settings.store / f"deepram-programs-{os.getpid()}.swap"
             self.file = SwapFile(path, 3 * self.data + 512 * MIB)
         except Unavailable:
@@ -200,31 +193,4 @@ class Swap(RunMode):
         self.file.close()
 
 
-class Zswap(Swap):
-    """As with swap, with the kernel's compressed cache in front of the swap file. The kernel does not charge that cache to a
-    group of version 1, so the limit of the group is lowered by its size."""
-
-    name = "zswap"
-    _switch = Path("/sys/module/zswap/parameters/enabled")
-
-    @staticmethod
-    def beside():
-        return int(re.search(r"^Zswap: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE).group(1)) << 10
-
-    def open(self):
-        if not self._switch.exists():
-            raise Unavailable("this kernel has no zswap")
-        self.before = self._switch.read_text()
-        self._switch.write_text("Y")
-        try:
-            super().open()
-        except BaseException:
-            self._switch.write_text(self.before)
-            raise
-
-    def close(self):
-        super().close()
-        self._switch.write_text(self.before)
-
-
-RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Memory, Swap, Zswap)}
+RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Memory, Swap)}

@@ -84,7 +84,7 @@ def _conditions(result):
 def equal_memory(result):
     """Seconds and bytes read with equal memory, with their ratios, as Markdown: medians of all rounds."""
     rows = result["results"]["rows"]
-    modes = [name for name in ("memory", "swap", "zswap") if any(row["run_mode"] == name for row in rows)]
+    modes = [name for name in ("memory", "swap") if any(row["run_mode"] == name for row in rows)]
     peers = modes[1:]
     heads = [f"{name} s" for name in modes] + [f"memory / {name}" for name in peers] + [f"{name} read MiB" for name in modes]
     out = [_conditions(result), "", f"| program | limit MiB | {' | '.join(heads)} |", f"|{'---|' * (2 + len(heads))}"]
