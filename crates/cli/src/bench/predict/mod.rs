@@ -2,10 +2,10 @@
 //! journaled store and the swap file of `deepram run`. Loops over an array, and two recorded programs, at three sizes of DRAM.
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
-//! alone, and the software time of a fault under device reads. The last is calibrated on random loads, that of a second chance on
-//! skewed ones, and the times of a page that is read ahead and of one in a huge page on scans, at a size of DRAM that is not
-//! predicted. The time of a fault is negative where a handler that polls sees a read complete earlier than the measuring host, whose
-//! processor sleeps. No input is fitted to the predicted runs.
+//! alone, and the software time of a fault under device reads. The last is calibrated on random loads, and the times of a page
+//! that is read ahead and of one in a huge page on scans, at a size of DRAM that is not predicted. The time of a fault is negative
+//! where a handler that polls sees a read complete earlier than the measuring host, whose processor sleeps. No input is fitted to the
+//! predicted runs.
 //!
 //! Device, costs and runs are measured in rounds, and a round's runs are predicted with its own device and costs: the device changes
 //! within minutes. Medians count.
@@ -143,18 +143,6 @@ fn fault_ns(file: &MeasuredFile, ran: &Outcome, hit_ns: f64, second_chance_ns: f
     ensure!(misses > 0.0, "no load missed; give more --data");
     let read_ns = file.latency(false, Bytes(PAGE)).0 as f64 / 1e3;
     Ok((1e9 / ran.per_s - hit_ns - second_chances * second_chance_ns) / misses - read_ns)
-}
-
-/// The time of a second chance, nanoseconds, with which two runs of loads, with different shares of second chances, give the same
-/// [`fault_ns`].
-fn second_chance_ns(few: &Outcome, many: &Outcome, hit_ns: f64) -> f64 {
-    // Time and second chances for each miss.
-    let for_each = |ran: &Outcome| {
-        let Counts { misses, second_chances, .. } = ran.counts;
-        ((1e9 / ran.per_s - hit_ns) / misses, second_chances / misses)
-    };
-    let ((time, chances), (more_time, more_chances)) = (for_each(few), for_each(many));
-    (more_time - time) / (more_chances - chances)
 }
 
 /// The device as the handlers see it, which poll for reads: where a fault takes less than a read of a host that sleeps
@@ -425,17 +413,6 @@ fn text(report: &PredictReport, programs: &[(Workload, Program)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_runs_of_loads_give_fault_and_second_chance() {
-        let ran = |misses: f64, second_chances: f64| {
-            let counts = Counts { misses, second_chances, ..Counts::default() };
-            let time = 30.0 + misses * (50_000.0 - 2_000.0) + second_chances * 14_000.0;
-            Outcome { per_s: 1e9 / time, counts, frames: None }
-        };
-        let (uniform, skewed) = (ran(0.6, 0.05), ran(0.2, 0.1));
-        assert!((second_chance_ns(&uniform, &skewed, 30.0) - 14_000.0).abs() < 1e-3);
-    }
 
     #[test]
     fn the_cost_is_found_that_gives_a_rate() {

@@ -121,9 +121,8 @@ fn each(time: Duration, count: u64) -> f64 {
     time.as_nanos() as f64 / count as f64
 }
 
-/// Measures the costs: those of a step by repeating the step alone, those of a fault under device reads and of a second chance by
-/// uniform and by skewed loads, those of a page that is read ahead by scans without huge pages and with them, at a size of DRAM
-/// that is not predicted.
+/// Measures the costs: those of a step by repeating the step alone, those of a fault under device reads and of a page that is
+/// read ahead by random loads and by scans, without huge pages and with them, at a size of DRAM that is not predicted.
 pub(super) fn costs(
     dir: &Path,
     file: &MeasuredFile,
@@ -142,7 +141,7 @@ pub(super) fn costs(
     let dirty = each(evict(), PAGES);
     // All of them come back from the victim buffer.
     let ((), returns) = timed(|| (0..PAGES).rev().for_each(|page| load(&memory, page)));
-    let alone_ns = (each(returns, PAGES) - hit_ns).max(0.0);
+    let second_chance_ns = (each(returns, PAGES) - hit_ns).max(0.0);
     let evict_ns = each(evict(), PAGES);
     // A batch is written at a time.
     let device = file.latency(true, Bytes(64 * PAGE)).0 as f64 / 1e3 / 64.0;
@@ -153,9 +152,6 @@ pub(super) fn costs(
     drop(memory);
     let dram = data / super::CALIBRATION / PAGE * PAGE;
     let ran = measure(dir, data, dram, Workload::Reads, accesses, true)?;
-    // A second chance beside reads and evictions takes longer than alone.
-    let skewed = measure(dir, data, dram, Workload::Zipf, accesses, true)?;
-    let second_chance_ns = super::second_chance_ns(&ran, &skewed, hit_ns).max(alone_ns);
     let costs = SwapCosts {
         hit_ns,
         fault_ns: super::fault_ns(file, &ran, hit_ns, second_chance_ns)?,
