@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares two builds of deepram on the workloads of docs/performance.md, by turns, as ratios within a round.
+"""Compares two builds of deepram on the memory, pool and persistence workloads of docs/performance.md, by turns, as ratios
+within a round. Data larger than DRAM has half the size of that page, so that a round takes ten minutes.
 
 Usage: bench/paired_builds.py BEFORE NOW --dir DIR [--rounds N] [--only TEXT] [--results DIR]
   BEFORE, NOW  the two `deepram` commands; NOW is built from this checkout
@@ -33,6 +34,10 @@ LARGER = f"--size 1GiB --dram 256MiB {MEMORY}"
 IN_DRAM = f"--size 256MiB --dram 512MiB --no-latency --peers pager {MEMORY}"
 
 
+def counted_threads(count: int) -> str:
+    return f"{count} thread{'s' if count > 1 else ''}"
+
+
 def memory_rates(results: Any) -> Iterator[tuple[str, float]]:
     """Accesses a second, by peer."""
     for peer in results["peers"]:
@@ -55,14 +60,13 @@ def open_rates(results: Any) -> Iterator[tuple[str, float]]:
 def persist_rates(results: Any) -> Iterator[tuple[str, float]]:
     """Persists a second."""
     for row in results["rows"]:
-        yield f"{row['method']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}", row["per_s"]
+        yield f"{row['method']}, {counted_threads(row['threads'])}", row["per_s"]
 
 
 # Name, arguments of `deepram bench`, and what reads the rates from its results.
 WORKLOADS = [
     *(
-        (f"{name}, {threads} thread{'s' if threads > 1 else ''}",
-         f"{bench} --threads {threads} --peers {peers} {LARGER}", memory_rates)
+        (f"{name}, {counted_threads(threads)}", f"{bench} --threads {threads} --peers {peers} {LARGER}", memory_rates)
         for name, bench, peers in (
             ("uniform reads", "gups --read", "pager,pool"),
             ("uniform updates", "gups", "pager,pool"),
@@ -116,8 +120,9 @@ def main() -> None:
                     found[build] = dict(rates(run(builds[build], arguments, Path(folder))))
             for what, now in found["now"].items():
                 if what in found["before"]:
-                    ratios.setdefault(f"{name}: {what}", []).append(now / found["before"][what])
-            print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr, flush=True)
+                    ratio = now / found["before"][what]
+                    ratios.setdefault(f"{name}: {what}", []).append(ratio)
+                    print(f"round {number + 1} of {options.rounds}: {name}: {what} {ratio:.3f}", file=sys.stderr, flush=True)
     rows = [
         {"name": name, "median": statistics.median(all_of), "min": min(all_of), "max": max(all_of), "samples": len(all_of)}
         for name, all_of in ratios.items()

@@ -81,28 +81,26 @@ def _conditions(result):
             f"{machine['memory_bytes'] / 2**30:.0f} GiB, Linux {machine['kernel']}; load at the start {result['load']:.1f}.")
 
 
-def equal_memory(result):
-    """Seconds and bytes read with equal memory, with their ratios, as Markdown: medians of all rounds."""
+def _equal_memory(result):
+    """Seconds and bytes read under `deepram run --memory` and with swap, with the ratio of the seconds, as Markdown: medians of
+    all rounds."""
     rows = result["results"]["rows"]
-    modes = [name for name in ("memory", "swap") if any(row["run_mode"] == name for row in rows)]
-    peers = modes[1:]
-    heads = [f"{name} s" for name in modes] + [f"memory / {name}" for name in peers] + [f"{name} read MiB" for name in modes]
-    out = [_conditions(result), "", f"| program | limit MiB | {' | '.join(heads)} |", f"|{'---|' * (2 + len(heads))}"]
-    ratios = {peer: [] for peer in peers}
+    out = [_conditions(result), "",
+           "| program | limit MiB | memory s | swap s | memory / swap | memory read MiB | swap read MiB |",
+           "|---|---|---|---|---|---|---|"]
+    ratios = []
     for program in dict.fromkeys(row["program"] for row in rows):
         own = [row for row in rows if row["program"] == program]
-        seconds = {mode: _median(own, mode, lambda row: row["seconds"]) for mode in modes}
-        read = {mode: _median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in modes}
-        for peer in peers:
-            if seconds["memory"] and seconds[peer]:
-                ratios[peer].append(seconds["memory"] / seconds[peer])
+        seconds = [_median(own, mode, lambda row: row["seconds"]) for mode in ("memory", "swap")]
+        read = [_median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in ("memory", "swap")]
+        if all(seconds):
+            ratios.append(seconds[0] / seconds[1])
         limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
-        cells = [program, _number(limit, ".0f"), *(_number(seconds[mode]) for mode in modes),
-                 *(_ratio(seconds["memory"], seconds[peer]) for peer in peers), *(_number(read[mode], ",.0f") for mode in modes)]
+        cells = [program, _number(limit, ".0f"), *map(_number, seconds), _ratio(*seconds),
+                 *(_number(mib, ",.0f") for mib in read)]
         out.append(f"| {' | '.join(cells)} |")
-    means = [f"{statistics.geometric_mean(ratios[peer]):.2f}" if ratios[peer] else "–" for peer in peers]
-    blank = " |" * len(modes)
-    out.append(f"| geometric mean | |{blank} {' | '.join(means)} |{blank}")
+    mean = _number(statistics.geometric_mean(ratios) if ratios else None, ".2f")
+    out.append(f"| geometric mean | | | | {mean} | | |")
     return "\n".join(out + _problems(rows))
 
 
@@ -116,7 +114,7 @@ def markdown(result):
     """Conditions and medians of all rounds, as Markdown."""
     rows = result["results"]["rows"]
     if any(row["run_mode"] == "memory" for row in rows):
-        return equal_memory(result)
+        return _equal_memory(result)
     names = list(dict.fromkeys(row["program"] for row in rows))
     out = [_conditions(result), "",
            "| program | D MiB | same output | plain s | deepram s | swap s | deepram / swap | deepram MiB | swap MiB | limit MiB |",

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{ControlFiles, Hierarchy, MemoryUse, hierarchy, memory_use};
+use super::{ControlFiles, Hierarchy, MemoryUse, hierarchy, memory_use, number};
 
 /// Prefix of the names of our cgroups.
 const PREFIX: &str = "deepram-";
@@ -94,7 +94,7 @@ impl Group {
 
     /// Peak memory use, bytes, page cache included; `None` where the kernel does not report it.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
-        fs::read_to_string(self.path.join(self.names.peak)).ok()?.trim().parse().ok()
+        number(&self.path, self.names.peak)
     }
 
     /// Memory of its processes; `None` where the kernel does not report it.

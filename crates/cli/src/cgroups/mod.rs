@@ -90,12 +90,16 @@ fn available_below(root: &Path, group: &Path, names: &ControlFiles) -> Option<u6
 }
 
 fn available_in(group: &Path, names: &ControlFiles) -> Option<u64> {
-    let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
     // A cgroup without a limit has no such file, the word "max", or a number beyond all memory.
-    let limit = number(names.limit)?;
-    let usage = number(names.usage)?;
+    let limit = number(group, names.limit)?;
+    let usage = number(group, names.usage)?;
     let cache = stat(group, &names.cache).unwrap_or(0);
     Some(limit.saturating_sub(usage.saturating_sub(cache)))
+}
+
+/// The number in a control file; `None` where there is none.
+fn number(group: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()
 }
 
 /// Sum of these values of `memory.stat`, bytes; `None` if the kernel reports none of them.
@@ -112,7 +116,7 @@ fn stat_value(text: &str, name: &str) -> Option<u64> {
 /// What the kernel reports of the memory of a cgroup; `None` where it does not.
 fn memory_use(group: &Path, names: &ControlFiles) -> Option<MemoryUse> {
     let text = fs::read_to_string(group.join("memory.stat")).ok()?;
-    let usage = fs::read_to_string(group.join(names.usage)).ok()?.trim().parse::<u64>().ok()?;
+    let usage = number(group, names.usage)?;
     let [anonymous, shared, files, refaults] = names.uses.map(|name| stat_value(&text, name));
     let (anonymous, files) = (anonymous?, files?);
     let kernel = usage.saturating_sub(anonymous + files);

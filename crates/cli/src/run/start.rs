@@ -183,14 +183,18 @@ pub(crate) fn exit_code(status: ExitStatus) -> i32 {
 
 /// Parses a DRAM budget.
 fn dram(text: &str) -> Result<Bytes, String> {
-    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    if size.0 >= LEAST { Ok(size) } else { Err("a DRAM budget is at least 16MiB".into()) }
+    at_least(LEAST, "a DRAM budget is at least 16MiB", text)
 }
 
 /// Parses a limit for all memory.
 fn memory(text: &str) -> Result<Bytes, String> {
+    at_least(LEAST_MEMORY, "a program and its files need at least 32MiB", text)
+}
+
+/// Parses a size of at least `least` bytes; a smaller one is an error with the text `why`.
+fn at_least(least: u64, why: &str, text: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    if size.0 >= LEAST_MEMORY { Ok(size) } else { Err("a program and its files need at least 32MiB".into()) }
+    if size.0 >= least { Ok(size) } else { Err(why.into()) }
 }
 
 /// Within an outer run, reserves the budget of this run in the outer budget and returns it, reduced to three quarters of the

@@ -89,8 +89,8 @@ mod tests {
     }
 
     proptest! {
-        /// Two sides whose reads fall in inverse proportion to their size, as if their accesses had a Zipf distribution: the
-        /// division comes to rest where the rates for each page are at most the factor and a step apart.
+        /// Two sides whose reads fall in inverse proportion to their size, as if their accesses had a Zipf distribution: two steps
+        /// from where the division settles, no side would get more (the slack is the factor, and rounding).
         #[test]
         fn the_division_settles_where_both_sides_gain_alike(
             pages in 1000usize..1_000_000, cache in 1u64..1000, paged in 1u64..1000,
