@@ -5,6 +5,7 @@
 //!   [`stage_memory`] the frames through which huge pages move.
 //! - A library inside a program: [`descriptors`] keeps file descriptors from it, [`signals`] its signals from our threads, and
 //!   [`message`] writes to standard error without its C library.
+//! - The heap: [`heap`] returns its free memory to the kernel.
 //! - Between processes: [`sealed_memory`] publishes numbers in memory files, [`clock`] has the time that processes share.
 //! - Persistence: [`flush`] writes cache lines back to persistent memory, [`dirty`] finds the pages that were stored to.
 //! - Emulation: [`slow_memory`] measures this machine's memory and a program's use of it, [`step`] executes a program's instructions one
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod dirty;
 pub mod flush;
+pub mod heap;
 pub mod lock;
 pub mod message;
 pub mod ring;

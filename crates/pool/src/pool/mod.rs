@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deepram_core::units::PAGE_BYTES;
 use deepram_core::{Addr, Bytes, Epoch, PageId, Redundancy, Retention, SegmentSize, Status};
+use deepram_linux::heap::HeapTrim;
 use deepram_linux::lock::lock;
 use deepram_metrics::{ListenAddress, Server};
 use uuid::Uuid;
@@ -174,6 +175,8 @@ struct Inner {
     regions: std::sync::Mutex<()>,
     /// Serves the statistics.
     listening: std::sync::Mutex<Option<Server>>,
+    /// Last: the tables that the others free would stay in DRAM beside the budget of the next pool.
+    _heap: HeapTrim,
 }
 
 impl Pool {

@@ -24,6 +24,7 @@ use crate::region::{Region, WatchError};
 use crate::stats::Counters;
 use crate::store::{Identity, Recovery, Report, Store};
 use deepram_linux::clock::monotonic_ns;
+use deepram_linux::heap::HeapTrim;
 use deepram_linux::signals::spawn;
 use deepram_linux::uffd::WatchMode;
 use deepram_metrics::{ListenAddress, Server};
@@ -241,6 +242,7 @@ impl Pool {
             closed: AtomicBool::new(false),
             regions: Mutex::default(),
             listening: Mutex::new(listening),
+            _heap: HeapTrim,
         };
         let pool = Self { inner: SharedInner::new(inner) };
         pool.replay_lines()?;
