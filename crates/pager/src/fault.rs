@@ -93,6 +93,7 @@ impl Inner {
             }
         }
         let count = match chunk[at].state {
+            PageState::Fresh if self.options.record_accesses => 1,
             PageState::Fresh => fresh_batch(&chunk, at, page, &space.page_table),
             _ => 0,
         };

@@ -84,6 +84,14 @@ impl Heuristics {
 }
 
 impl PagerOptions {
+    /// These options with a record of nearly all uses of pages. Nothing that brings in pages before their use is on.
+    #[must_use]
+    pub fn recording_accesses(mut self) -> Self {
+        self.record_accesses = true;
+        let hiding = [Heuristic::Readahead, Heuristic::FaultAround, Heuristic::WritePrediction];
+        hiding.into_iter().fold(self, Self::without)
+    }
+
     /// These options with a heuristic turned off.
     #[must_use]
     pub fn without(mut self, off: Heuristic) -> Self {

@@ -73,7 +73,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deepram_core::cache::Replacement;
-use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes};
+use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes, frames_while_recording};
 use deepram_core::paging::{DropBehind, FaultAround, ReadaheadAdmission, Streams, WritePrediction};
 
 use self::atomic_state::AtomicState;
@@ -157,6 +157,9 @@ pub struct PagerOptions {
     /// Directory for the record of the page faults, which [`FaultLog`] reads; `None` records nothing. If no file can be
     /// created there, the pager reports that on standard error and works without a record.
     pub record_faults_to: Option<PathBuf>,
+    /// Whether the record has nearly all uses of pages, and not only the faults that paging needs: few pages stay in memory, the
+    /// others are in the victim buffer; pages come in one at a time.
+    pub record_accesses: bool,
     /// Starts the pager's threads; `None` uses the standard library. Dropping the pager does not wait for threads
     /// started so.
     pub spawn_thread: Option<SpawnThread>,
@@ -182,6 +185,7 @@ impl PagerOptions {
             off: Heuristics::default(),
             shared_budget: None,
             record_faults_to: None,
+            record_accesses: false,
             spawn_thread: None,
             periodic: None,
         }
@@ -189,6 +193,9 @@ impl PagerOptions {
 
     /// Largest number of frames in the victim buffer of a process with `frames` frames.
     fn frames_of_victim_buffer(&self, frames: usize, shares_with_fork: bool) -> usize {
+        if self.record_accesses {
+            return frames_while_recording(frames);
+        }
         if self.off.contains(Heuristic::SecondChance) {
             return frames_of_writes(frames);
         }

@@ -97,6 +97,9 @@ pub(crate) fn begin() {
         options.store_limit = limit;
     }
     options.record_faults_to = variable(c"DEEPRAM_RUN_RECORD").map(path);
+    if variable(c"DEEPRAM_RUN_RECORD_ACCESSES").is_some() {
+        options = options.recording_accesses();
+    }
     let shared = variable(c"DEEPRAM_RUN_SHARED").map(path);
     if let Some(number) = shared.as_deref().and_then(SharedBudget::inherited_number) {
         set_own(number, true);

@@ -20,7 +20,7 @@ pub(crate) use cgroup_limit::{ExecArgs, exec};
 pub(crate) use media::{MediaProgram, MediaSpec};
 pub(crate) use program::CannotStart;
 pub(crate) use report::print;
-pub(crate) use start::{PagingArgs, PreparedProgram, exit_code, leave_outer_run};
+pub(crate) use start::{PagingArgs, PreparedProgram, Record, exit_code, leave_outer_run};
 #[cfg(test)]
 pub(crate) use stats::tests;
 pub(crate) use stats::{RUN_STATISTICS, all_faults, from_budget};

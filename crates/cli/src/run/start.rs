@@ -26,15 +26,16 @@ const LEAST: u64 = 16 << 20;
 const LEAST_MEMORY: u64 = 2 * LEAST;
 const LIBRARY: &str = "libdeepram_preload.so";
 /// Optional settings of the library, removed from the environment so that an outer run does not set them.
-const OPTIONAL: [&str; 5] = [
+const OPTIONAL: [&str; 6] = [
     "DEEPRAM_RUN_LIMIT",
     "DEEPRAM_RUN_RECORD",
+    "DEEPRAM_RUN_RECORD_ACCESSES",
     "DEEPRAM_RUN_WITHOUT",
     "DEEPRAM_RUN_MEDIA",
     "DEEPRAM_RUN_MEDIA_BUS",
 ];
 /// All settings of the library that concern paging.
-pub(super) const PAGING_VARIABLES: [&str; 8] = [
+pub(super) const PAGING_VARIABLES: [&str; 9] = [
     "DEEPRAM_RUN_DRAM",
     "DEEPRAM_RUN_STORE",
     "DEEPRAM_RUN_POLICY",
@@ -42,6 +43,7 @@ pub(super) const PAGING_VARIABLES: [&str; 8] = [
     "DEEPRAM_RUN_MAIN",
     "DEEPRAM_RUN_LIMIT",
     "DEEPRAM_RUN_RECORD",
+    "DEEPRAM_RUN_RECORD_ACCESSES",
     "DEEPRAM_RUN_WITHOUT",
 ];
 
@@ -76,6 +78,15 @@ pub(crate) struct PagingArgs {
     pub(super) command: Vec<OsString>,
 }
 
+/// What the processes of a run record, and where.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'a> {
+    /// Folder for a file of each process.
+    pub(crate) folder: &'a Path,
+    /// Whether nearly all uses of pages are recorded, and not only the faults that paging needs.
+    pub(crate) accesses: bool,
+}
+
 /// A program that is ready to start.
 pub(crate) struct PreparedProgram {
     command: Command,
@@ -87,12 +98,11 @@ pub(crate) struct PreparedProgram {
 }
 
 impl PreparedProgram {
-    /// Checks program, options and machine, and creates the budget. With a folder in `record`, each process records its page
-    /// faults there.
+    /// Checks program, options and machine, and creates the budget. With a `record`, each process records its page faults.
     ///
     /// # Errors
     /// The program cannot run under the library, or this machine does not allow paging; the message gives the reason.
-    pub(crate) fn new(paging: &PagingArgs, record: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn new(paging: &PagingArgs, record: Option<Record<'_>>) -> anyhow::Result<Self> {
         let program = program::find(&paging.command[0])?;
         let library = library()?;
         pager::available().context(
@@ -143,8 +153,11 @@ impl PreparedProgram {
             let names: Vec<&str> = paging.without.iter().map(|heuristic| heuristic.name()).collect();
             command.env("DEEPRAM_RUN_WITHOUT", names.join(","));
         }
-        if let Some(folder) = record {
+        if let Some(Record { folder, accesses }) = record {
             command.env("DEEPRAM_RUN_RECORD", folder);
+            if accesses {
+                command.env("DEEPRAM_RUN_RECORD_ACCESSES", "1");
+            }
         }
         let words: Vec<_> = paging.command.iter().map(|word| word.to_string_lossy()).collect();
         Ok(Self { command, budget, inherited, limit, name: words.join(" ") })

@@ -11,7 +11,7 @@ use super::fault_merge::merge;
 use tempfile::TempDir;
 
 use crate::output::{count, emit_text};
-use crate::run::{PagingArgs, PreparedProgram, all_faults, exit_code, leave_outer_run, print};
+use crate::run::{PagingArgs, PreparedProgram, Record, all_faults, exit_code, leave_outer_run, print};
 
 /// Options of `deepram trace record`.
 #[derive(Debug, Args)]
@@ -19,6 +19,10 @@ pub(crate) struct RecordArgs {
     /// Trace file, which must not exist
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Record nearly all uses of pages: few pages are accessible at a time, and a use of any other one is a fault. The program
+    /// runs slower
+    #[arg(long)]
+    accesses: bool,
     #[command(flatten)]
     paging: PagingArgs,
 }
@@ -33,7 +37,8 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
 /// Runs the program and writes the trace. The record files of its processes are removed before this function returns.
 fn status(args: &RecordArgs) -> anyhow::Result<i32> {
     let recording = Recording::new("--out", &args.out)?;
-    let prepared = PreparedProgram::new(&args.paging, Some(recording.folder()))?;
+    let record = Record { folder: recording.folder(), accesses: args.accesses };
+    let prepared = PreparedProgram::new(&args.paging, Some(record))?;
     let source = prepared.stats_source();
     let status = prepared.run(|| ())?;
     let stats = source.read();

@@ -57,6 +57,20 @@ fn every_fault_that_is_counted_is_in_the_trace_and_the_simulator_takes_it() {
 }
 
 #[test]
+fn nearly_every_use_of_a_page_is_recorded_on_request() {
+    let Some(scan) = program("scan") else { return };
+    let folder = folder();
+    // It writes each page in turn, and reads each twice.
+    let uses = 3 * (24 << 8);
+    let (status, said) = record(folder.path(), &["--accesses"], &[scan.to_str().expect("UTF-8"), "24", "2"]);
+    assert_eq!(status, 0, "{said}");
+    let info = deepram(folder.path(), &["trace", "info", "x.trace", "--json"]).json();
+    let records = info["records"].as_u64().expect("a number");
+    // A few pages were used before the pager started; the program uses memory of its own beside the array.
+    assert!((uses * 95 / 100..uses * 115 / 100).contains(&records), "{records} of {uses}");
+}
+
+#[test]
 fn processes_of_a_program_are_in_one_trace() {
     let Some(scan) = program("scan") else { return };
     let folder = folder();

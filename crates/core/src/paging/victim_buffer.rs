@@ -18,6 +18,10 @@ const SHARE: usize = 4;
 /// The same in a process that was forked, or that shares memory with a process forked from it. Copies of pages that the
 /// other process also has in memory take DRAM and free none.
 const FORKED_SHARE: usize = 32;
+/// Part of the frames that the victim buffer leaves to memory while uses of pages are recorded, and the least number of such
+/// frames.
+const RECORDED_SHARE: usize = 16;
+const LEAST_RECORDED: usize = 256;
 /// Largest number of frames that keep their memory while they hold no page.
 const MAX_IDLE: usize = 256;
 /// Part of the frames that writing back alone needs, and the least number of such frames.
@@ -38,6 +42,13 @@ pub fn frames_of_buffer(frames: usize, shares_with_fork: bool) -> usize {
 pub const fn frames_of_writes(frames: usize) -> usize {
     let part = frames / WRITES_SHARE;
     if part < MIN_WRITES { MIN_WRITES } else { part }
+}
+
+/// Number of frames in the victim buffer of a process with `frames` frames whose uses of pages are recorded: few pages stay in
+/// memory, so that nearly every use is a fault.
+#[must_use]
+pub fn frames_while_recording(frames: usize) -> usize {
+    frames.saturating_sub(LEAST_RECORDED.max(frames / RECORDED_SHARE))
 }
 
 /// Number of pages that move from memory into the buffer so that `count` frames become free. Where the buffer, of at most

@@ -67,6 +67,10 @@ impl PoolWatermarks {
     pub const LEAST_FRAMES: usize = 256;
     /// Largest number of segments in one background write-back: a few large writes.
     pub const WRITE_BACK: usize = 2048;
+    /// Bytes of a write, at most: large enough for the full sequential rate of any device.
+    pub const WRITE_BYTES: usize = 1 << 20;
+    /// Writes in flight at once.
+    pub const WRITES_IN_FLIGHT: usize = 4;
     /// Largest number of segments dropped under one hold of the lock.
     pub const DROPPED_TOGETHER: usize = 32;
     /// Segments that the evictor drops after each notification. A wake-up for each segment would cost more, and a longer

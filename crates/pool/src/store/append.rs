@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::mpsc;
 
+use deepram_core::paging::PoolWatermarks;
 use deepram_core::placement::{SegmentRef, place};
 use deepram_core::{BlockId, Epoch, PageId, Slot, Stamp};
 
@@ -14,12 +15,8 @@ use crate::format::header::Geometry;
 use crate::stats::add;
 use deepram_linux::buffer::AlignedBuf;
 
-/// Writes in flight at once.
-pub(super) const QUEUE_DEPTH: usize = 4;
 /// Write buffers: in flight, being filled, and one in reserve.
-pub(super) const BUFFERS: usize = QUEUE_DEPTH + FILL_AHEAD + 1;
-/// Largest write, in bytes: large enough for the full sequential rate of any device.
-const MAX_BATCH_BYTES: usize = 1 << 20;
+pub(super) const BUFFERS: usize = PoolWatermarks::WRITES_IN_FLIGHT + FILL_AHEAD + 1;
 /// A sync of at most this many segments is written together with its commit, in one durable write.
 const SMALL_SYNC: usize = 64;
 /// Largest size of a commit's own metadata in its header, in bytes.
@@ -47,7 +44,7 @@ fn pending_limit(segment: usize) -> usize {
 
 /// Returns the size of a write buffer, in bytes.
 pub(super) fn buffer_bytes(geometry: &Geometry) -> usize {
-    MAX_BATCH_BYTES.min(geometry.block_bytes() as usize)
+    PoolWatermarks::WRITE_BYTES.min(geometry.block_bytes() as usize)
 }
 
 /// A stream of batches fills its own blocks, so that segments with similar lifetimes stay together.

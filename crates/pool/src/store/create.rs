@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use deepram_core::page_table::MAX_STAMP;
+use deepram_core::paging::PoolWatermarks;
 use deepram_core::{Bytes, Epoch, PageId, Redundancy, Retention, SegmentSize, Status, Volume, VolumeConfig};
 use uuid::Uuid;
 
-use super::append::{QUEUE_DEPTH, buffer_bytes};
+use super::append::buffer_bytes;
 use super::block_summaries::BlockSummaries;
 use super::{Log, Store, Stream, Tables};
 use crate::device::{Device, WriteQueue};
@@ -177,7 +178,8 @@ impl Store {
         summary_bytes: usize,
         counters: Arc<Counters>,
     ) -> Self {
-        let queue = WriteQueue::new(Arc::clone(&device), QUEUE_DEPTH, buffer_bytes(&geometry));
+        let queue =
+            WriteQueue::new(Arc::clone(&device), PoolWatermarks::WRITES_IN_FLIGHT, buffer_bytes(&geometry));
         let directory = vec![None; volume.table().chunk_count() as usize];
         let store = Self {
             device,

@@ -11,10 +11,10 @@
 //!
 //! 1. The cache decides as that of `deepram-pool`, by the same code of [`deepram_core::paging`]: which
 //!    segment is dropped ([`PagerPolicy`]), how many and when ([`PoolWatermarks`]), and which dirty segments
-//!    are written next ([`DirtySet`]): in the order of their addresses, in one batch of large sequential
+//!    are written next ([`DirtySet`]): in the order of their addresses, in batches of large sequential
 //!    writes. Which segments are read ahead is decided by [`deepram_core::paging::Streams`]; neighbours on flash are read together.
-//! 2. A request takes its measured latency, and many at once are completed at the measured rate. Sequential writes
-//!    take the interval of the preset's largest write size.
+//! 2. A request takes its measured latency, many at once are completed at the measured rate, and reads wait behind the writes
+//!    that were sent before them.
 //! 3. Software costs are options, to be measured on the machine with `deepram bench predict`. The
 //!    defaults were measured on the machine of the preset `virtual-ssd`.
 //! 4. Streams move as huge pages, by the same code of core ([`deepram_core::paging::huge_pages`]): chunks of 2 MiB that arrive
@@ -25,6 +25,7 @@
 mod huge_pages;
 mod options;
 mod readahead;
+mod write_back;
 
 use deepram_core::units::{Bytes, Picos};
 use std::collections::VecDeque;
@@ -38,7 +39,7 @@ use deepram_media::MeasuredFile;
 use serde::Serialize;
 
 use self::readahead::{Readahead, Run};
-use crate::engine::Time;
+use self::write_back::WriteBack;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
 use crate::host::{Command, Context, Device, Slot};
@@ -52,8 +53,6 @@ pub use options::{PoolBacking, PoolModelOptions};
 
 /// The fewest frames of a simulated pool. A real one, whose frames also hold staged copies, needs more.
 const LEAST_FRAMES: usize = 64;
-/// Bytes per write of a write-back batch.
-const WRITE_BYTES: u64 = 1 << 20;
 
 /// Counters of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -89,7 +88,9 @@ pub enum PoolModelEvent {
     Read(u32),
     /// A run that was read ahead is installed.
     ReadAhead(u32),
-    /// A write-back batch is complete.
+    /// Software has prepared the next write of a write-back batch.
+    WritePrepared,
+    /// The oldest write in flight is complete.
     Written,
     /// The chunk of this stage has arrived.
     Staged(u32),
@@ -101,7 +102,6 @@ pub enum PoolModelEvent {
 pub struct PoolModel {
     options: PoolModelOptions,
     watermarks: PoolWatermarks,
-    file: MeasuredFile,
     policy: Box<dyn Replacement<u32> + Send>,
     segments: Vec<SegmentState>,
     /// Frames in use: resident segments and those being loaded.
@@ -113,7 +113,7 @@ pub struct PoolModel {
     write_back_cursor: u32,
     /// Frames are needed, and no clean segment is left to drop.
     starved: bool,
-    writing: Vec<u32>,
+    write_back: WriteBack,
     device: MeasuredDevice,
     readahead: Readahead,
     /// Runs that are being read ahead.
@@ -173,7 +173,7 @@ impl PoolModel {
             dirty: DirtySet::new(segments as usize),
             write_back_cursor: 0,
             starved: false,
-            writing: Vec::new(),
+            write_back: WriteBack::default(),
             device: MeasuredDevice::new(file),
             readahead: Readahead::new(&options, longest, segments as usize),
             runs: Slab::new(),
@@ -190,7 +190,6 @@ impl PoolModel {
             accesses: MemoryAccesses::new(options.segment.0),
             counts: PoolModelCounts::default(),
             base: PoolModelCounts::default(),
-            file: file.clone(),
             watermarks: PoolWatermarks { frames },
             options,
         })
@@ -310,7 +309,7 @@ impl PoolModel {
     /// Evicts about `n` clean segments, a huge page as a whole; through the stage `spare` if given, whose page it then becomes.
     /// Returns the number evicted.
     fn evict(&mut self, n: usize, spare: Option<usize>) -> usize {
-        let kept = self.dirty.len() + self.writing.len() + self.filling;
+        let kept = self.dirty.len() + self.write_back.len() + self.filling;
         if !PoolWatermarks::may_drop(self.resident, kept) {
             return 0;
         }
@@ -383,27 +382,6 @@ impl PoolModel {
             self.retry_waiting(context);
         }
     }
-
-    /// Starts a write-back batch if dirty segments are to be written and no batch is under way.
-    fn run_write_back(&mut self, context: &mut Context<PoolModelEvent>) {
-        if !self.writing.is_empty() || !self.watermarks.needs_write_back(self.dirty.len(), self.starved) {
-            return;
-        }
-        let all = 0..self.segments.len() as u32;
-        self.writing =
-            self.dirty.take(&mut self.write_back_cursor, all, PoolWatermarks::WRITE_BACK, |_| true);
-        for segment in &self.writing {
-            self.segments[*segment as usize].take();
-            self.readahead.place(*segment);
-        }
-        let bytes = self.writing.len() as u64 * self.options.segment.0;
-        let interval = self.file.completion_interval(true, Bytes(WRITE_BYTES)).0;
-        let device = (u128::from(bytes) * u128::from(interval) / u128::from(WRITE_BYTES)) as Time;
-        let software = self.writing.len() as u64 * self.options.flush.0;
-        // Software prepares the next write while the device performs the last one, so the slower of the
-        // two determines the time.
-        context.schedule(Picos(context.now().0 + device.max(software)), PoolModelEvent::Written);
-    }
 }
 
 impl Device for PoolModel {
@@ -456,17 +434,8 @@ impl Device for PoolModel {
                 self.go_on_if_starved(context);
                 self.read_ahead(context);
             }
-            PoolModelEvent::Written => {
-                self.counts.written += self.writing.len() as u64;
-                for segment in std::mem::take(&mut self.writing) {
-                    self.segments[segment as usize].written();
-                }
-                if self.starved {
-                    self.run_evictor(context);
-                }
-                self.run_write_back(context);
-                self.retry_waiting(context);
-            }
+            PoolModelEvent::WritePrepared => self.send_write(context),
+            PoolModelEvent::Written => self.end_write(context),
             PoolModelEvent::Staged(stage) => {
                 self.end_order(stage as usize, true, context);
                 self.go_on_if_starved(context);

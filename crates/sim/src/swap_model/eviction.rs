@@ -105,14 +105,13 @@ impl SwapModel {
         }
     }
 
-    /// Evicts the pages of a range of the data at once, as a program's hint asks for.
+    /// Evicts the pages of a range of the data at once, as a program's hint asks for; it takes no time.
     pub fn evict_range(&mut self, offset: u64, len: u64) {
         let range = offset / PAGE_BYTES..(offset + len).div_ceil(PAGE_BYTES).min(self.pages.len() as u64);
         let in_memory = |page: &u32| self.pages[*page as usize].state.resident().is_some();
         let pages: Vec<u32> = range.map(|page| page as u32).filter(in_memory).collect();
         for pages in pages.chunks(SwapWatermarks::BATCH) {
-            let mut batch = self.evict(pages.len(), Some(pages), None);
-            self.start_writes(&mut batch, 0);
+            let batch = self.evict(pages.len(), Some(pages), None);
             self.finish(batch);
         }
     }

@@ -1,7 +1,8 @@
 //! Two programs that others wrote: their page faults are recorded once by `deepram trace record`, with little DRAM; the record
 //! is simulated with other sizes of DRAM, and the programs are measured with these under `deepram run`.
 //!
-//! Nothing hides a use of a page while faults are recorded: pages come in one by one and write-protected. The processor time of a
+//! Nearly all uses of pages are recorded (`--accesses`): a record of faults alone lacks the uses of pages that stay in memory while it
+//! is made, and other pages stay in the predicted runs. The processor time of a
 //! program is that of a run in which all of its memory fits, less the simulated faults of that run; it is spread evenly over the
 //! recorded accesses.
 
@@ -23,8 +24,6 @@ use crate::bench::ablate;
 
 /// DRAM while the faults are recorded: the least that `deepram run` takes.
 const RECORD_DRAM: u64 = 16 << 20;
-/// What hides uses of pages from the record; there are no huge pages with so little DRAM.
-const HIDING: [&str; 3] = ["readahead", "fault-around", "write-prediction"];
 /// What follows SQLite's load.
 const SQLITE_COUNT: &str = "print(d.execute('select count(*) from t').fetchone())\n";
 
@@ -51,9 +50,7 @@ impl Program {
         let mut program = Self { work, dir: dir.into(), python, requests: Vec::new(), data: 0, unpaged: 0 };
         let trace = dir.join(format!("{}.trace", if work == Workload::Sort { "sort" } else { "sqlite" }));
         let out = trace.display().to_string();
-        let without = HIDING.iter().flat_map(|hidden| ["--without", hidden]);
-        let words: Vec<&str> = ["trace", "record", "--out", &out].into_iter().chain(without).collect();
-        let (_, stats) = program.start(&words, RECORD_DRAM)?;
+        let (_, stats) = program.start(&["trace", "record", "--accesses", "--out", &out], RECORD_DRAM)?;
         program.unpaged = stats["unpaged_peak_bytes"].as_u64().unwrap_or(0);
         for item in TraceReader::open(&trace, &ReadOptions::default())? {
             if let Item::Block(request) = item? {
