@@ -19,8 +19,8 @@ const PERIODS: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct MeasuredDevice {
     file: MeasuredFile,
-    /// The last periods (begin, end) in which the device takes requests, in order. A request that is sent later than its sender
-    /// runs, after software has prepared it, leaves a gap for others.
+    /// The last periods (begin, end) in which the device takes requests, in order. A request may be announced before it is sent, while
+    /// software prepares it; the device is free for others until then.
     busy: VecDeque<(Time, Time)>,
 }
 
@@ -44,7 +44,7 @@ impl MeasuredDevice {
         while let Some((start, end)) = self.busy.get(next).copied()
             && start < begin + interval
         {
-            begin = begin.max(end);
+            begin = end;
             next += 1;
         }
         let end = begin + interval;
@@ -65,9 +65,13 @@ mod tests {
     use deepram_media::Registry;
     use proptest::prelude::*;
 
+    fn virtual_ssd() -> MeasuredFile {
+        Registry::builtin().unwrap().get("virtual-ssd").unwrap()
+    }
+
     #[test]
     fn one_request_takes_the_latency_and_many_are_completed_at_the_measured_rate() {
-        let file: MeasuredFile = Registry::builtin().unwrap().get("virtual-ssd").unwrap();
+        let file = virtual_ssd();
         for (write, bytes) in [(false, 4096), (false, 256 << 10), (true, 64 << 10)] {
             let mut device = MeasuredDevice::new(&file);
             let latency = file.latency(write, Bytes(bytes)).0;
@@ -82,9 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_sent_later_leaves_a_gap_for_others() {
-        let file: MeasuredFile = Registry::builtin().unwrap().get("virtual-ssd").unwrap();
-        let mut device = MeasuredDevice::new(&file);
+    fn the_device_is_free_until_an_announced_request_is_sent() {
+        let mut device = MeasuredDevice::new(&virtual_ssd());
         assert_eq!(
             [(100, 50), (0, 60), (0, 40), (0, 41), (90, 5)].map(|(from, time)| device.take(from, time)),
             [100, 0, 60, 150, 191]
@@ -96,8 +99,7 @@ mod tests {
         /// No two requests are taken at once, none before it is sent, and each as early as the others allow.
         #[test]
         fn requests_are_taken_one_at_a_time(all in proptest::collection::vec((0_u64..500, 1_u64..50), 1..40)) {
-            let file: MeasuredFile = Registry::builtin().unwrap().get("virtual-ssd").unwrap();
-            let mut device = MeasuredDevice::new(&file);
+            let mut device = MeasuredDevice::new(&virtual_ssd());
             let mut taken = vec![false; 4000];
             for (from, interval) in all {
                 let fits = |at: &u64| taken[*at as usize..(at + interval) as usize].iter().all(|taken| !taken);

@@ -1,7 +1,7 @@
 //! Write-back of the simulated pool: a batch of dirty segments leaves in large writes, a few of which are in flight at once.
 //!
 //! Software prepares the next write (write protection, copies, checksums) while the device performs those before it. The segments of
-//! a write are clean as soon as it completes, as in the pool.
+//! a write are clean once it and the writes before it are complete, as in the pool.
 
 use std::collections::VecDeque;
 
@@ -9,6 +9,7 @@ use deepram_core::paging::PoolWatermarks;
 use deepram_core::units::Picos;
 
 use super::{PoolModel, PoolModelEvent};
+use crate::engine::Time;
 use crate::host::Context;
 
 /// The batch that is being written.
@@ -16,8 +17,8 @@ use crate::host::Context;
 pub(super) struct WriteBack {
     /// Segments that are not on flash yet, in the order in which they are written.
     segments: VecDeque<u32>,
-    /// How many of them each write in flight has.
-    in_flight: VecDeque<usize>,
+    /// The writes in flight: how many of the segments each has, and the time at which these are clean.
+    in_flight: VecDeque<(usize, Time)>,
     /// Whether the next write is ready and waits for one in flight to end.
     prepared: bool,
 }
@@ -29,7 +30,7 @@ impl WriteBack {
     }
 
     fn sent(&self) -> usize {
-        self.in_flight.iter().sum()
+        self.in_flight.iter().map(|(count, _)| count).sum()
     }
 }
 
@@ -71,7 +72,8 @@ impl PoolModel {
         if free {
             let count = self.next_write();
             let end = self.device.request(context.now().0, true, count as u64 * self.options.segment.0);
-            self.write_back.in_flight.push_back(count);
+            let end = self.write_back.in_flight.back().map_or(end, |(_, last)| end.max(*last));
+            self.write_back.in_flight.push_back((count, end));
             context.schedule(Picos(end), PoolModelEvent::Written);
             self.prepare_write(context);
         }
@@ -79,7 +81,7 @@ impl PoolModel {
 
     /// Ends the oldest write in flight: its segments are clean.
     pub(super) fn end_write(&mut self, context: &mut Context<PoolModelEvent>) {
-        let count = self.write_back.in_flight.pop_front().unwrap_or(0);
+        let Some((count, _)) = self.write_back.in_flight.pop_front() else { return };
         self.counts.written += count as u64;
         for segment in self.write_back.segments.drain(..count) {
             self.segments[segment as usize].written();

@@ -1,10 +1,9 @@
-//! Two programs that others wrote: their page faults are recorded once by `deepram trace record`, with little DRAM; the record
+//! Two programs that others wrote: their uses of pages are recorded once by `deepram trace record`, with little DRAM; the record
 //! is simulated with other sizes of DRAM, and the programs are measured with these under `deepram run`.
 //!
 //! Nearly all uses of pages are recorded (`--accesses`): a record of faults alone lacks the uses of pages that stay in memory while it
-//! is made, and other pages stay in the predicted runs. The processor time of a
-//! program is that of a run in which all of its memory fits, less the simulated faults of that run; it is spread evenly over the
-//! recorded accesses.
+//! is made, and other pages stay in the predicted runs. The processor time of a program is that of a run in which all of its memory
+//! fits, less the simulated faults of that run; it is spread evenly over the recorded accesses.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,12 +21,12 @@ use super::workload::Workload;
 use super::{Counts, Outcome, PAGE};
 use crate::bench::ablate;
 
-/// DRAM while the faults are recorded: the least that `deepram run` takes.
+/// DRAM while a program is recorded: the least that `deepram run` takes.
 const RECORD_DRAM: u64 = 16 << 20;
 /// What follows SQLite's load.
 const SQLITE_COUNT: &str = "print(d.execute('select count(*) from t').fetchone())\n";
 
-/// A program whose faults are recorded.
+/// A program whose uses of pages are recorded.
 pub(super) struct Program {
     work: Workload,
     dir: PathBuf,
@@ -41,7 +40,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Runs a program with little DRAM and records its faults.
+    /// Runs a program with little DRAM and records its uses of pages.
     pub(super) fn record(work: Workload, dir: &Path) -> anyhow::Result<Self> {
         if work == Workload::Sort {
             std::fs::write(dir.join("lines"), ablate::lines())?;
