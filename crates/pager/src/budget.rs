@@ -30,6 +30,8 @@ pub(super) struct BudgetMemory {
     /// The budget in bytes.
     dram: AtomicU64,
     began_ns: AtomicU64,
+    /// Frames that a member frees before it forks, for what the fork brings before it is charged.
+    pub(super) fork_room: AtomicUsize,
     /// Frames in use by all members.
     used: AtomicI64,
     /// Largest value of `used` so far.
@@ -421,6 +423,11 @@ impl Frames {
         }
         let above_part = used.saturating_sub(self.equal_part().saturating_sub(more));
         watermarks.excess(budget.in_use() as usize, paged, more).min(above_part)
+    }
+
+    /// Frames to free before a fork.
+    pub(super) fn fork_room(&self) -> usize {
+        self.shared().map_or(0, |(budget, _)| budget.fork_room.load(Relaxed))
     }
 
     /// Frames of each member if all have equally many.

@@ -102,6 +102,17 @@ impl SharedBudget {
         self.memory.dram()
     }
 
+    /// Sets the memory that a member frees before it forks, in bytes: a fork brings memory that is charged later.
+    pub fn set_fork_room(&self, bytes: u64) {
+        self.memory.fork_room.store((bytes / PAGE as u64) as usize, Relaxed);
+    }
+
+    /// Number of processes that take part, without those that have reserved memory for a nested run.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.memory.reserved().1
+    }
+
     /// Bytes of the budget that no nested run has reserved.
     #[must_use]
     pub fn unreserved(&self) -> u64 {

@@ -51,6 +51,7 @@ impl Pager {
         drop(opening);
         let without_pinning = self.inner.handler_group.get().map(|group| group.suspend_pinning());
         let space = self.inner.write();
+        self.inner.make_fork_room(&space);
         self.inner.split_dirty_huge_pages(&space);
         let shared_table = self.inner.shared_memory.lock();
         let victim_buffer = lock(&self.inner.victim_buffer);
@@ -65,6 +66,14 @@ impl Pager {
             reader,
             writer,
         })
+    }
+}
+
+impl Inner {
+    /// Evicts for what a fork brings before it is charged: both processes copy at most the pages that this one has in memory.
+    fn make_fork_room(&self, space: &AddressSpace) {
+        let room = self.frames.fork_room().min(self.frames.paged());
+        self.evict_synchronously(space, room);
     }
 }
 

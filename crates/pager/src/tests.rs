@@ -396,6 +396,19 @@ fn a_fork_waits_for_the_thread_that_locks_the_victim_buffer() {
 }
 
 #[test]
+fn a_fork_finds_its_room_free() {
+    let budget = SharedBudget::create(8 << 20).unwrap();
+    let Some(pager) = pager(8 << 20, |options| options.shared_budget = Some(budget)) else { return };
+    let (memory, _) = numbered(&pager, 16 << 20);
+    budget.set_fork_room(2 << 20);
+    let fork = pager.prepare_fork().unwrap();
+    let used = budget.read().used;
+    assert!(used * PAGE as u64 <= 6 << 20, "{used} frames of 2048 are in use");
+    drop(fork);
+    unmap(&pager, &memory);
+}
+
+#[test]
 fn a_forked_child_sees_memory_as_at_the_fork() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
     let (memory, pages) = numbered(&pager, 16 << 20);

@@ -31,8 +31,10 @@ const HEADROOM_SHARE: u64 = 8;
 const REPORTED: u64 = 32 << 20;
 const REPORTED_SHARE: u64 = 16;
 
-/// Part of a limit for all memory that stays free: memory is measured every 10 ms, and a fork brings pages that are charged later.
-const SPARE_SHARE: u64 = 16;
+/// Part of a limit for all memory that stays free, as memory is measured every 10 ms.
+const SPARE_SHARE: u64 = 64;
+/// The same while several processes are paged: what one of them forks brings memory that is charged later.
+const FORK_SPARE_SHARE: u64 = 16;
 /// Interval at which paged memory and page cache divide the memory anew.
 const SPLIT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -75,11 +77,12 @@ impl CgroupLimit {
         Self { group: create_group(limit), dram, limit, divided: None }
     }
 
-    /// Makes a cgroup for a run with `memory` bytes for everything.
+    /// Makes a cgroup for a run with `memory` bytes for everything, of which `budget` is the budget.
     ///
     /// # Errors
     /// No cgroup can be made; the message gives the reason.
-    pub(super) fn of_memory(memory: u64) -> anyhow::Result<Self> {
+    pub(super) fn of_memory(memory: u64, budget: &SharedBudget) -> anyhow::Result<Self> {
+        budget.set_fork_room(memory / FORK_SPARE_SHARE - memory / SPARE_SHARE);
         let group = create_group(memory)?;
         let measured = group.memory_use().context("the kernel does not report the memory of cgroups")?;
         let split = MemorySplit::new((memory / PAGE as u64) as usize);
@@ -99,7 +102,8 @@ impl CgroupLimit {
         let Some(memory) = self.group.as_ref().ok().and_then(Group::memory_use) else { return };
         let other = self.divided.as_mut().map_or(0, |divided| {
             divided.divide(memory, budget);
-            (divided.split.cache() * PAGE) as u64 + memory.kernel + self.limit / SPARE_SHARE
+            let share = if budget.members() > 1 { FORK_SPARE_SHARE } else { SPARE_SHARE };
+            (divided.split.cache() * PAGE) as u64 + memory.kernel + self.limit / share
         });
         budget.set_in_dram(memory.anonymous, memory.shared, other);
     }

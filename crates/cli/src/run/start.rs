@@ -130,7 +130,7 @@ impl PreparedProgram {
         let budget = SharedBudget::create(dram).context("creating the shared budget")?;
         let inherited = budget.inherit().context("letting the program inherit the shared budget")?;
         let limit = match paging.memory {
-            Some(memory) => CgroupLimit::of_memory(dram)
+            Some(memory) => CgroupLimit::of_memory(dram, budget)
                 .with_context(|| format!("--memory {memory} needs a memory cgroup; --dram does without"))?,
             None => CgroupLimit::of_dram(dram),
         };

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::thread::CpuSet;
 
+use super::handler_wakeup::PINNED_FOR;
 use super::{Backing, Handler};
 use deepram_linux::descriptors::open_high;
 
@@ -92,6 +93,7 @@ pub(super) fn run_handler<B: Backing>(handler: &mut Handler<'_, B>) {
     let mut events = [empty; 4];
     let mut stopping = false;
     let mut spinner = Spinner::new();
+    let pinned_for = Timespec { tv_sec: 0, tv_nsec: PINNED_FOR.subsec_nanos().into() };
     loop {
         if handler.step(stopping) {
             spinner.restart();
@@ -109,10 +111,9 @@ pub(super) fn run_handler<B: Backing>(handler: &mut Handler<'_, B>) {
         {
             continue;
         }
-        if idle {
-            handler.group.unpin();
-        }
-        match epoll::wait(poll, &mut events, None) {
+        let timeout = (idle && handler.group.has_pinned_any()).then_some(&pinned_for);
+        match epoll::wait(poll, &mut events, timeout) {
+            Ok(0) => handler.group.unpin(),
             Ok(n) => stopping |= events[..n].iter().any(|event| event.data.u64() == STOP),
             // A signal interrupted the wait, for example because a read completed.
             Err(rustix::io::Errno::INTR) => {}

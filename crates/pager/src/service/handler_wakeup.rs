@@ -4,15 +4,16 @@
 //! Waking a handler on another processor costs the faulting thread a quarter of a device read on a virtual machine. So
 //! while one thread faults alone, only the leading handler wakes, and the faulting thread is pinned to the leading
 //! handler's processor: otherwise the kernel would move the thread to an idle processor, away from the leading handler.
-//! Each handler leads for a trial of some faults; the handler whose reads completed soonest leads afterwards. As soon
-//! as the leading handler finds no fault of the thread, the thread gets its own affinity mask back.
+//! Each handler leads for a trial of some faults; the handler whose reads completed soonest leads afterwards. A thread that
+//! has not faulted for [`PINNED_FOR`] gets its own affinity mask back: pinning a thread at each fault anew costs a third of a
+//! fault without a read.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
@@ -37,6 +38,8 @@ const TRIAL_VALID: Duration = Duration::from_secs(1);
 /// If other threads want the leading handler's processor twice within this time, all handlers wake again and the next
 /// leader is chosen by a new trial.
 const CONTENTION_WINDOW: Duration = Duration::from_millis(20);
+/// How long a thread that no longer faults stays pinned.
+pub(super) const PINNED_FOR: Duration = Duration::from_millis(20);
 /// Value of `leader` when all handlers wake.
 const ALL_WAKE: usize = usize::MAX;
 
@@ -63,8 +66,7 @@ pub struct HandlerGroup {
     /// Index of the leading handler, or [`ALL_WAKE`].
     leader: AtomicUsize,
     lone: Mutex<LoneThread>,
-    /// Held while a faulting thread is pinned.
-    pin_lock: Mutex<()>,
+    pinned: Mutex<Option<PinnedThread>>,
     /// Number of callers that currently suspend pinning ([`HandlerGroup::suspend_pinning`]).
     suspensions: AtomicUsize,
     on_failure: OnFailure,
@@ -158,7 +160,7 @@ impl HandlerGroup {
             may_lead,
             leader: AtomicUsize::new(ALL_WAKE),
             lone: Mutex::default(),
-            pin_lock: Mutex::default(),
+            pinned: Mutex::default(),
             suspensions: AtomicUsize::new(0),
             on_failure,
         })
@@ -232,48 +234,47 @@ impl HandlerGroup {
         self.set_leader(best);
     }
 
-    /// Pins a waiting thread to the handler's processor until the result is dropped, if the thread's affinity mask
-    /// allows that processor.
-    fn pin(&self, own_index: usize, thread: i32) -> Option<PinnedThread<'_>> {
-        let pin_lock = match self.pin_lock.try_lock() {
-            Ok(pin_lock) => pin_lock,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            // A former leader still pins a thread, or another caller suspends pinning.
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        if self.suspensions.load(SeqCst) > 0 {
-            return None;
+    /// Pins a waiting thread to the handler's processor, if the thread's affinity mask allows that processor. Releases the
+    /// thread that was pinned before.
+    fn pin(&self, own_index: usize, thread: i32) {
+        let mut pinned = lock(&self.pinned);
+        if self.suspensions.load(SeqCst) > 0 || pinned.as_ref().is_some_and(|of| of.is(own_index, thread)) {
+            return;
         }
-        let (pid, cpu) = (Pid::from_raw(thread)?, self.members[own_index].cpu?);
+        *pinned = None;
         // The fault may come from another process that reads this process's memory, or from a child that shares it.
-        if !is_own_thread(thread) {
-            return None;
+        let (Some(cpu), true) = (self.members[own_index].cpu, is_own_thread(thread)) else { return };
+        *pinned = PinnedThread::pin(own_index, thread, cpu);
+        if pinned.is_some() {
+            return;
         }
-        let mut cpu_set = CpuSet::new();
-        cpu_set.set(cpu);
-        let allowed = rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|allowed| allowed.is_set(cpu));
-        let pinned = allowed.filter(|allowed| {
-            *allowed == cpu_set || rustix::thread::sched_setaffinity(Some(pid), &cpu_set).is_ok()
-        });
-        let Some(allowed) = pinned else {
-            let mut lone = lock(&self.lone);
-            if lone.trial.is_some() {
-                self.finish_turn(&mut lone, own_index, u32::MAX);
-            } else {
-                lone.best = None;
-                self.wake_all(&mut lone);
-            }
-            return None;
-        };
-        Some(PinnedThread { thread, cpu_set, allowed, _pin_lock: pin_lock })
+        drop(pinned);
+        let mut lone = lock(&self.lone);
+        if lone.trial.is_some() {
+            self.finish_turn(&mut lone, own_index, u32::MAX);
+        } else {
+            lone.best = None;
+            self.wake_all(&mut lone);
+        }
+    }
+
+    /// Whether a handler has pinned this thread, or any thread.
+    fn has_pinned(&self, own_index: usize, thread: Option<i32>) -> bool {
+        let pinned = lock(&self.pinned);
+        pinned.as_ref().is_some_and(|of| of.is(own_index, thread.unwrap_or(of.thread)))
+    }
+
+    /// Releases the thread that a handler has pinned.
+    fn unpin(&self, own_index: usize) {
+        drop(lock(&self.pinned).take_if(|of| of.handler == own_index));
     }
 
     /// Gives every thread its own affinity mask back until the result is dropped. Several callers may suspend pinning
     /// at once.
     pub fn suspend_pinning(&self) -> PinningSuspended<'_> {
         self.suspensions.fetch_add(1, SeqCst);
-        // A handler that pins a thread now releases it; a handler about to pin one sees the count.
-        drop(lock(&self.pin_lock));
+        // A handler about to pin a thread sees the count.
+        *lock(&self.pinned) = None;
         PinningSuspended(self)
     }
 
@@ -309,17 +310,33 @@ impl Drop for PinningSuspended<'_> {
     }
 }
 
-/// A thread that is pinned to a processor until this is dropped.
+/// A thread that is pinned to the processor of a handler until this is dropped.
 #[derive(Debug)]
-struct PinnedThread<'a> {
+struct PinnedThread {
+    handler: usize,
     thread: i32,
     cpu_set: CpuSet,
     /// The affinity mask that the program gave the thread.
     allowed: CpuSet,
-    _pin_lock: MutexGuard<'a, ()>,
 }
 
-impl Drop for PinnedThread<'_> {
+impl PinnedThread {
+    /// Pins a thread of this process; `None` if its affinity mask does not allow the processor.
+    fn pin(handler: usize, thread: i32, cpu: usize) -> Option<Self> {
+        let pid = Pid::from_raw(thread)?;
+        let mut cpu_set = CpuSet::new();
+        cpu_set.set(cpu);
+        let allowed = rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|allowed| allowed.is_set(cpu))?;
+        let pinned = allowed == cpu_set || rustix::thread::sched_setaffinity(Some(pid), &cpu_set).is_ok();
+        pinned.then_some(Self { handler, thread, cpu_set, allowed })
+    }
+
+    fn is(&self, handler: usize, thread: i32) -> bool {
+        (self.handler, self.thread) == (handler, thread)
+    }
+}
+
+impl Drop for PinnedThread {
     fn drop(&mut self) {
         let thread = Pid::from_raw(self.thread);
         // The thread may have ended, or the program may have changed its affinity.
@@ -334,7 +351,6 @@ impl Drop for PinnedThread<'_> {
 pub struct GroupHandle<'a> {
     group: &'a HandlerGroup,
     own_index: usize,
-    pinned: Option<PinnedThread<'a>>,
     /// Whether the pinned thread has its page and is probably running on this processor.
     pinned_is_running: bool,
 }
@@ -342,7 +358,7 @@ pub struct GroupHandle<'a> {
 impl<'a> GroupHandle<'a> {
     /// The handle of the handler with this index.
     pub fn new(group: &'a HandlerGroup, own_index: usize) -> Self {
-        Self { group, own_index, pinned: None, pinned_is_running: false }
+        Self { group, own_index, pinned_is_running: false }
     }
 
     /// Descriptor on which the handler sleeps.
@@ -355,12 +371,12 @@ impl<'a> GroupHandle<'a> {
         self.group.members[self.own_index].cpu.into_iter().for_each(event_loop::pin_to_cpu);
     }
 
-    /// Whether this handler serves faults now. Releases the pinned thread if it does not, or if pinning is suspended.
+    /// Whether this handler serves faults now. Releases the pinned thread if it does not.
     pub fn is_on_duty(&mut self) -> bool {
         let leader = self.group.leader.load(Relaxed);
         let on_duty = leader == ALL_WAKE || leader == self.own_index;
-        if !on_duty || self.group.suspensions.load(Relaxed) > 0 {
-            self.pinned = None;
+        if !on_duty {
+            self.unpin();
         }
         on_duty
     }
@@ -370,7 +386,7 @@ impl<'a> GroupHandle<'a> {
     pub fn note_fault(&mut self, thread: i32) -> bool {
         let alone = self.group.note_fault(self.own_index, thread);
         if !alone {
-            self.pinned = None;
+            self.unpin();
         } else if self.has_pinned(thread) {
             self.pinned_is_running = false;
         }
@@ -379,15 +395,17 @@ impl<'a> GroupHandle<'a> {
 
     /// Whether `thread` is already pinned here.
     pub fn has_pinned(&self, thread: i32) -> bool {
-        self.pinned.as_ref().is_some_and(|pinned| pinned.thread == thread)
+        self.group.has_pinned(self.own_index, Some(thread))
+    }
+
+    /// Whether any thread is pinned here.
+    pub fn has_pinned_any(&self) -> bool {
+        self.group.has_pinned(self.own_index, None)
     }
 
     /// Pins the waiting thread here.
     pub fn pin(&mut self, thread: i32) {
-        if !self.has_pinned(thread) {
-            self.pinned = None;
-            self.pinned = self.group.pin(self.own_index, thread);
-        }
+        self.group.pin(self.own_index, thread);
         self.pinned_is_running = false;
     }
 
@@ -405,12 +423,12 @@ impl<'a> GroupHandle<'a> {
     /// page, or another handler leads and no fault waits for the reads in flight here.
     pub fn yields_cpu(&self) -> bool {
         let leader = self.group.leader.load(Relaxed);
-        (self.pinned_is_running && self.pinned.is_some()) || (leader != ALL_WAKE && leader != self.own_index)
+        (self.pinned_is_running && self.has_pinned_any()) || (leader != ALL_WAKE && leader != self.own_index)
     }
 
     /// Records how long a read took that a fault waited for.
     pub fn note_read_time(&self, time: Duration) {
-        if self.pinned.is_some() {
+        if self.has_pinned_any() {
             self.group.note_read_time(self.own_index, time);
         }
     }
@@ -431,9 +449,15 @@ impl<'a> GroupHandle<'a> {
         (self.group.on_failure)(call, error);
     }
 
-    /// Releases the pinned thread: the handler has nothing to do.
+    /// Releases the thread that is pinned here.
     pub fn unpin(&mut self) {
-        self.pinned = None;
+        self.group.unpin(self.own_index);
+    }
+}
+
+impl Drop for GroupHandle<'_> {
+    fn drop(&mut self) {
+        self.unpin();
     }
 }
 
