@@ -2,7 +2,7 @@
 //! journaled store and the swap file of `deepram run`. Loops over an array, and two recorded programs, at three sizes of DRAM.
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
-//! alone, and the software time of a fault under device reads. The last is calibrated on random loads, and the times of a page
+//! alone, each after some computing, and the software time of a fault under device reads. The last is calibrated on random loads, and the times of a page
 //! that is read ahead and of one in a huge page on scans, at a size of DRAM that is not predicted. The time of a fault is negative
 //! where a handler that polls sees a read complete earlier than the measuring host, whose processor sleeps. No input is fitted to the
 //! predicted runs.
@@ -17,6 +17,7 @@ mod workload;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
@@ -67,6 +68,8 @@ const PAGE: u64 = 4096;
 const RATIOS: [u64; 3] = [8, 4, 2];
 /// Size of the data over that of DRAM in the calibration runs; it is none of those that are predicted.
 const CALIBRATION: u64 = 3;
+/// Computing before each step whose cost is measured alone.
+const PAUSE: Duration = Duration::from_micros(20);
 /// Largest difference of the predicted misses from the measured ones, and of the rates, as parts of the measured ones.
 const MISSES_WITHIN: f64 = 0.02;
 const RATE_WITHIN: f64 = 0.10;
@@ -134,6 +137,20 @@ impl Outcome {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Mean time of `step` on each of `count` pages (a power of two), nanoseconds. The pages are in no order, and the thread computes for
+/// [`PAUSE`] before each: between the faults of a program its handler sleeps, and caches hold other things.
+fn time_apart(count: u64, step: impl Fn(u64)) -> f64 {
+    let mut sum = Duration::ZERO;
+    for n in 0..count {
+        let paused = Instant::now();
+        while paused.elapsed() < PAUSE {
+            std::hint::spin_loop();
+        }
+        sum += timed(|| step(n * 2741 % count)).1;
+    }
+    sum.as_nanos() as f64 / count as f64
 }
 
 /// The software time of a fault that reads, nanoseconds, of a run of loads:

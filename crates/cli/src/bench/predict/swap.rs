@@ -140,15 +140,14 @@ pub(super) fn costs(
     let evict = || timed(|| memory.pager().evict_range(start, (PAGES * PAGE) as usize)).1;
     let dirty = each(evict(), PAGES);
     // All of them come back from the victim buffer.
-    let ((), returns) = timed(|| (0..PAGES).rev().for_each(|page| load(&memory, page)));
-    let second_chance_ns = (each(returns, PAGES) - hit_ns).max(0.0);
+    let returns = super::time_apart(PAGES, |page| load(&memory, page));
+    let second_chance_ns = (returns - hit_ns).max(0.0);
     let evict_ns = each(evict(), PAGES);
     // A batch is written at a time.
     let device = file.latency(true, Bytes(64 * PAGE)).0 as f64 / 1e3 / 64.0;
     let write_back_ns = (dirty - evict_ns - device).max(0.0);
     (0..PAGES).for_each(|page| load(&memory, page));
-    let ((), stores) = timed(|| (0..PAGES).for_each(|page| store(&memory, page)));
-    let first_store_ns = (each(stores, PAGES) - hit_ns).max(0.0);
+    let first_store_ns = (super::time_apart(PAGES, |page| store(&memory, page)) - hit_ns).max(0.0);
     drop(memory);
     let dram = data / super::CALIBRATION / PAGE * PAGE;
     let ran = measure(dir, data, dram, Workload::Reads, accesses, true)?;
