@@ -208,6 +208,9 @@ pub struct HostOptions {
     pub think: Picos,
     /// Ignores the workload's arrival times and runs closed loop.
     pub closed: bool,
+    /// Closed loop of one slot: the time of a request is the think time before it, instead of [`HostOptions::think`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub think_times: bool,
     /// The order in which waiting requests are sent.
     pub dispatch: Dispatch,
     /// Maximum number of requests; 0 for all of the workload.
@@ -237,6 +240,7 @@ impl Default for HostOptions {
             per_thread: 1,
             think: Picos(0),
             closed: false,
+            think_times: false,
             dispatch: Dispatch::Fifo,
             requests: 0,
             until: Picos(0),
@@ -640,12 +644,11 @@ where
             };
             self.op_counts[kind] += 1;
         }
-        if self.next.is_some_and(|next| self.options.closed || next.time_ps.is_none()) {
-            if self.options.think.0 == 0 {
-                self.ready.push_back(open.thread);
-            } else {
-                context.queue.push(Picos(now + self.options.think.0), Event::Driver(open.thread));
-            }
+        let Some(next) = self.next.filter(|next| self.options.closed || next.time_ps.is_none()) else { return };
+        let own = next.time_ps.filter(|_| self.options.think_times);
+        match own.unwrap_or(self.options.think.0) {
+            0 => self.ready.push_back(open.thread),
+            think => context.queue.push(Picos(now + think), Event::Driver(open.thread)),
         }
     }
 

@@ -307,8 +307,8 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
             let file = &round.file;
             let predicted = match (program, cell.backing, &round.pool_costs, &round.swap_costs) {
                 (Some(((_, program), ample)), _, _, Some(costs)) => {
-                    let think = program.think(file, costs, ample.per_s)?;
-                    program.simulate(file, costs, cell.dram, think)?
+                    let think_times = program.think_times(file, costs, ample.per_s)?;
+                    program.simulate(file, costs, cell.dram, &think_times)?
                 }
                 (None, Backing::Pool, Some(costs), _) => {
                     let sizes = (data, cell.dram, cell.runs[number].frames.unwrap_or_default());

@@ -3,7 +3,8 @@
 //!
 //! Nearly all uses of pages are recorded (`--accesses`): a record of faults alone lacks the uses of pages that stay in memory while it
 //! is made, and other pages stay in the predicted runs. The processor time of a program is that of a run in which all of its memory
-//! fits, less the simulated faults of that run; it is spread evenly over the recorded accesses.
+//! fits, less the simulated faults of that run. It is spread over the recorded accesses in proportion to the times between them, less
+//! what a second chance takes and, where so much time passed, a read of the device.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -54,7 +55,7 @@ impl Program {
         for item in TraceReader::open(&trace, &ReadOptions::default())? {
             if let Item::Block(request) = item? {
                 program.data = program.data.max((request.offset + request.len).next_multiple_of(PAGE));
-                program.requests.push(Request { time_ps: None, len: 8, ..request });
+                program.requests.push(Request { len: 8, ..request });
             }
         }
         ensure!(!program.requests.is_empty(), "{}: no fault was recorded", work.name());
@@ -105,16 +106,27 @@ impl Program {
         2 * self.data + self.unpaged + (64 << 20)
     }
 
-    /// Processor time of the program between two recorded accesses, from the rate of a run with [`Program::ample`] DRAM.
-    pub(super) fn think(
+    /// Processor time of the program before each recorded access, picoseconds; in all that of a run with [`Program::ample`] DRAM at
+    /// the rate `ample_per_s`.
+    pub(super) fn think_times(
         &self,
         file: &MeasuredFile,
         costs: &SwapCosts,
         ample_per_s: f64,
-    ) -> anyhow::Result<Picos> {
-        let faults = self.simulate(file, costs, self.ample(), Picos(0))?;
-        let seconds = (1.0 / ample_per_s - 1.0 / faults.per_s).max(0.0);
-        Ok(Picos((seconds * 1e12) as u64))
+    ) -> anyhow::Result<Vec<u64>> {
+        let none = vec![0; self.requests.len()];
+        let faults = self.simulate(file, costs, self.ample(), &none)?;
+        let seconds = (1.0 / ample_per_s - 1.0 / faults.per_s).max(0.0) * self.requests.len() as f64;
+        let fault = (costs.second_chance_ns * 1e3) as u64;
+        let Picos(read) = file.latency(false, Bytes(PAGE));
+        let before = std::iter::once(0).chain(self.requests.iter().filter_map(|request| request.time_ps));
+        let gaps = self.requests.iter().zip(before).map(|(request, before)| {
+            let gap = request.time_ps.unwrap_or(0).saturating_sub(before).saturating_sub(fault);
+            if gap > read / 2 { gap.saturating_sub(read) } else { gap }
+        });
+        let gaps: Vec<u64> = gaps.collect();
+        let scale = seconds * 1e12 / (gaps.iter().sum::<u64>() as f64).max(1.0);
+        Ok(gaps.into_iter().map(|gap| (gap as f64 * scale) as u64).collect())
     }
 
     /// Simulates the recorded accesses.
@@ -123,12 +135,14 @@ impl Program {
         file: &MeasuredFile,
         costs: &SwapCosts,
         dram: u64,
-        think: Picos,
+        think_times: &[u64],
     ) -> anyhow::Result<Outcome> {
         let paged = dram.saturating_sub(self.unpaged).max(dram / 4);
         let mut model = costs.model(file, self.data, paged, true)?;
-        let host = HostOptions { think, ..HostOptions::default() };
-        let simulated = drive(&mut model, self.requests.iter().copied().map(Ok), &host)?;
+        let host = HostOptions { closed: true, think_times: true, ..HostOptions::default() };
+        let requests = self.requests.iter().zip(think_times);
+        let requests = requests.map(|(request, think)| Ok(Request { time_ps: Some(*think), ..*request }));
+        let simulated = drive(&mut model, requests, &host)?;
         let counts = simulated_counts(&model, self.requests.len() as u64);
         Ok(Outcome { per_s: simulated.requests_per_s, counts, frames: None })
     }

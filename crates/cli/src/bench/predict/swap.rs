@@ -29,7 +29,7 @@ pub(super) struct SwapCosts {
     pub(super) hit_ns: f64,
     /// Of a fault that reads, without the device's time; negative where polling for the read saves more than the fault costs.
     fault_ns: f64,
-    second_chance_ns: f64,
+    pub(super) second_chance_ns: f64,
     first_store_ns: f64,
     fresh_ns: f64,
     install_ns: f64,
