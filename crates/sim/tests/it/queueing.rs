@@ -160,6 +160,20 @@ fn a_constant_server_with_a_constant_think_time_is_busy_or_idle_as_its_bounds_sa
     }
 }
 
+#[test]
+fn one_client_thinks_before_each_request_as_long_as_the_request_says() {
+    // The first request is sent at once; its own time does not count.
+    let thinks = [5_000_000_000_u64, 0, 7_000_000, 300, 0, 11_000_000];
+    let options =
+        |think_times| HostOptions { closed: true, think_times, think: Picos(9), ..HostOptions::default() };
+    let run = |think_times| {
+        let requests = thinks.iter().zip(0..).map(|(think, n)| read(Some(*think), n * 64, 64));
+        drive(&mut linked(), requests, &options(think_times)).unwrap().time.0
+    };
+    let spread: u64 = thinks[1..].iter().sum();
+    assert_eq!(run(true) - (run(false) - 5 * 9), spread);
+}
+
 /// The distribution of a station's service.
 #[derive(Clone, Copy)]
 enum Service {
