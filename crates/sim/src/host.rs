@@ -644,7 +644,9 @@ where
             };
             self.op_counts[kind] += 1;
         }
-        let Some(next) = self.next.filter(|next| self.options.closed || next.time_ps.is_none()) else { return };
+        let Some(next) = self.next.filter(|next| self.options.closed || next.time_ps.is_none()) else {
+            return;
+        };
         let own = next.time_ps.filter(|_| self.options.think_times);
         match own.unwrap_or(self.options.think.0) {
             0 => self.ready.push_back(open.thread),

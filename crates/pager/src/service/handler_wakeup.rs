@@ -11,9 +11,9 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
@@ -326,7 +326,8 @@ impl PinnedThread {
         let pid = Pid::from_raw(thread)?;
         let mut cpu_set = CpuSet::new();
         cpu_set.set(cpu);
-        let allowed = rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|allowed| allowed.is_set(cpu))?;
+        let allowed =
+            rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|allowed| allowed.is_set(cpu))?;
         let pinned = allowed == cpu_set || rustix::thread::sched_setaffinity(Some(pid), &cpu_set).is_ok();
         pinned.then_some(Self { handler, thread, cpu_set, allowed })
     }
