@@ -66,6 +66,7 @@ pub struct HandlerGroup {
     /// Index of the leading handler, or [`ALL_WAKE`].
     leader: AtomicUsize,
     lone: Mutex<LoneThread>,
+    /// The faulting thread that is pinned now.
     pinned: Mutex<Option<PinnedThread>>,
     /// Number of callers that currently suspend pinning ([`HandlerGroup::suspend_pinning`]).
     suspensions: AtomicUsize,
