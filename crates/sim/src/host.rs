@@ -390,6 +390,9 @@ where
     if options.threads == 0 || options.per_thread == 0 {
         return Err(SimError::config("threads", "threads, and requests per thread, must be at least 1"));
     }
+    if options.think_times && (!options.closed || (options.threads, options.per_thread) != (1, 1)) {
+        return Err(SimError::config("think_times", "needs a closed loop of one thread with one request"));
+    }
     let mut context = Context::new();
     let mut host = Host {
         workload,

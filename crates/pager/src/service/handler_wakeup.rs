@@ -239,7 +239,9 @@ impl HandlerGroup {
     /// thread that was pinned before.
     fn pin(&self, own_index: usize, thread: i32) {
         let mut pinned = lock(&self.pinned);
-        if self.suspensions.load(SeqCst) > 0 || pinned.as_ref().is_some_and(|of| of.is(own_index, thread)) {
+        if self.suspensions.load(SeqCst) > 0
+            || pinned.as_ref().is_some_and(|of| (of.handler, of.thread) == (own_index, thread))
+        {
             return;
         }
         *pinned = None;
@@ -259,10 +261,9 @@ impl HandlerGroup {
         }
     }
 
-    /// Whether a handler has pinned this thread, or any thread.
-    fn has_pinned(&self, own_index: usize, thread: Option<i32>) -> bool {
-        let pinned = lock(&self.pinned);
-        pinned.as_ref().is_some_and(|of| of.is(own_index, thread.unwrap_or(of.thread)))
+    /// The thread that a handler has pinned.
+    fn pinned_by(&self, own_index: usize) -> Option<i32> {
+        lock(&self.pinned).as_ref().filter(|of| of.handler == own_index).map(|of| of.thread)
     }
 
     /// Releases the thread that a handler has pinned.
@@ -332,10 +333,6 @@ impl PinnedThread {
         let pinned = allowed == cpu_set || rustix::thread::sched_setaffinity(Some(pid), &cpu_set).is_ok();
         pinned.then_some(Self { handler, thread, cpu_set, allowed })
     }
-
-    fn is(&self, handler: usize, thread: i32) -> bool {
-        (self.handler, self.thread) == (handler, thread)
-    }
 }
 
 impl Drop for PinnedThread {
@@ -397,12 +394,12 @@ impl<'a> GroupHandle<'a> {
 
     /// Whether `thread` is already pinned here.
     pub fn has_pinned(&self, thread: i32) -> bool {
-        self.group.has_pinned(self.own_index, Some(thread))
+        self.group.pinned_by(self.own_index) == Some(thread)
     }
 
     /// Whether any thread is pinned here.
     pub fn has_pinned_any(&self) -> bool {
-        self.group.has_pinned(self.own_index, None)
+        self.group.pinned_by(self.own_index).is_some()
     }
 
     /// Pins the waiting thread here.

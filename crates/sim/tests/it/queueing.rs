@@ -172,6 +172,14 @@ fn one_client_thinks_before_each_request_as_long_as_the_request_says() {
     };
     let spread: u64 = thinks[1..].iter().sum();
     assert_eq!(run(true) - (run(false) - 5 * 9), spread);
+    for wrong in [
+        HostOptions { closed: false, ..options(true) },
+        HostOptions { threads: 2, ..options(true) },
+        HostOptions { per_thread: 2, ..options(true) },
+    ] {
+        let refused = drive(&mut linked(), std::iter::empty(), &wrong).unwrap_err();
+        assert!(refused.to_string().contains("one thread with one request"), "{refused}");
+    }
 }
 
 /// The distribution of a station's service.

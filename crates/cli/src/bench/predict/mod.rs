@@ -2,10 +2,10 @@
 //! journaled store and the swap file of `deepram run`. Loops over an array, and two recorded programs, at three sizes of DRAM.
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
-//! alone, each after some computing, and the software time of a fault under device reads. The last is calibrated on random loads, and the times of a page
-//! that is read ahead and of one in a huge page on scans, at a size of DRAM that is not predicted. The time of a fault is negative
-//! where a handler that polls sees a read complete earlier than the measuring host, whose processor sleeps. No input is fitted to the
-//! predicted runs.
+//! alone, and the software time of a fault under device reads. Second chances and first stores are measured between computing. The
+//! software time is calibrated on random loads, and the times of a page that is read ahead and of one in a huge page on scans, at a size
+//! of DRAM that is not predicted. The time of a fault is negative where a handler that polls sees a read complete earlier than the
+//! measuring host, whose processor sleeps. No input is fitted to the predicted runs.
 //!
 //! Device, costs and runs are measured in rounds, and a round's runs are predicted with its own device and costs: the device changes
 //! within minutes. Medians count.
@@ -68,7 +68,7 @@ const PAGE: u64 = 4096;
 const RATIOS: [u64; 3] = [8, 4, 2];
 /// Size of the data over that of DRAM in the calibration runs; it is none of those that are predicted.
 const CALIBRATION: u64 = 3;
-/// Computing before each step whose cost is measured alone.
+/// Computing before each step in [`time_apart`].
 const PAUSE: Duration = Duration::from_micros(20);
 /// Largest difference of the predicted misses from the measured ones, and of the rates, as parts of the measured ones.
 const MISSES_WITHIN: f64 = 0.02;
@@ -302,13 +302,17 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     }
     bar.set_message("simulating");
     for (number, round) in rounds.iter().enumerate() {
+        let file = &round.file;
+        let mut simulated_programs = Vec::new();
+        for ((work, program), ample) in programs.iter().zip(&round.ample) {
+            let Some(costs) = &round.swap_costs else { break };
+            simulated_programs.push((*work, program, program.think_times(file, costs, ample.per_s)?));
+        }
         for cell in &mut cells {
-            let program = programs.iter().zip(&round.ample).find(|((work, _), _)| *work == cell.work);
-            let file = &round.file;
+            let program = simulated_programs.iter().find(|(work, ..)| *work == cell.work);
             let predicted = match (program, cell.backing, &round.pool_costs, &round.swap_costs) {
-                (Some(((_, program), ample)), _, _, Some(costs)) => {
-                    let think_times = program.think_times(file, costs, ample.per_s)?;
-                    program.simulate(file, costs, cell.dram, &think_times)?
+                (Some((_, program, think_times)), _, _, Some(costs)) => {
+                    program.simulate(file, costs, cell.dram, think_times)?
                 }
                 (None, Backing::Pool, Some(costs), _) => {
                     let sizes = (data, cell.dram, cell.runs[number].frames.unwrap_or_default());
