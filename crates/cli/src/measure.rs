@@ -34,6 +34,9 @@ pub(crate) struct MeasureArgs {
     /// Seconds for each measurement
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     seconds: f64,
+    /// Send the requests of 1 MiB to neighbouring places one after another, as readahead and write-back do, not to random ones
+    #[arg(long)]
+    sequential: bool,
     /// Overwrite the contents of an existing file or device
     #[arg(long)]
     overwrite: bool,
@@ -55,20 +58,71 @@ pub(crate) struct Measurement {
     /// Mean time between two completions, us.
     time_us: f64,
     queue_depth: u64,
+    order: Order,
     requests: u64,
     bytes: u64,
 }
 
 impl MeasureArgs {
-    /// Options for a temporary file in a folder, `seconds` for each measurement.
-    pub(crate) fn folder(path: &Path, span: Bytes, seconds: f64) -> Self {
+    /// Options for a temporary file in a folder under a pager, `seconds` for each measurement.
+    pub(crate) fn of_pager(path: &Path, span: Bytes, seconds: f64) -> Self {
         let (path, name) = (path.to_path_buf(), "measured".to_owned());
-        Self { path, span, seconds, overwrite: false, name, out: None, json: false }
+        Self { path, span, seconds, sequential: true, overwrite: false, name, out: None, json: false }
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.seconds > 0.0 && self.seconds < 3600.0,
+            "--seconds {}: expected more than 0 and less than 3600",
+            self.seconds
+        );
+        ensure!(
+            !self.name.is_empty()
+                && self.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+            "--name {}: expected lower-case letters, digits and - only",
+            self.name
+        );
+        Ok(())
+    }
+
+    /// The order in which requests of this size go to the places of the file.
+    fn order(&self, bytes: u64) -> Order {
+        if self.sequential && bytes >= SEQUENTIAL_BYTES { Order::Sequential } else { Order::Random }
     }
 }
 
+/// Size from which on `--sequential` concerns requests.
+const SEQUENTIAL_BYTES: u64 = 1 << 20;
+
+/// The order in which requests go to the places of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    Random,
+    Sequential,
+}
+
+impl Order {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Sequential => "sequential",
+        }
+    }
+}
+
+/// What requests are measured.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    write: bool,
+    durable: bool,
+    order: Order,
+    bytes: u64,
+    queue_depth: u64,
+}
+
 /// The measured file or device.
-struct Target {
+pub(crate) struct Target {
     path: PathBuf,
     span: u64,
     writable: bool,
@@ -89,7 +143,8 @@ impl Drop for Target {
 const LEAST: u64 = 8;
 
 impl Target {
-    fn open(args: &MeasureArgs) -> anyhow::Result<Self> {
+    pub(crate) fn open(args: &MeasureArgs) -> anyhow::Result<Self> {
+        args.check()?;
         let shown = args.path.display();
         let kind = std::fs::metadata(&args.path).with_context(|| shown.to_string())?.file_type();
         let span = args.span.0 / (1 << 20) * (1 << 20);
@@ -145,19 +200,20 @@ impl Target {
             .with_context(|| format!("{}: cannot be opened for direct I/O", self.path.display()))
     }
 
-    /// Measures random requests of `bytes` at this queue depth, for about `time`.
-    fn measure(
-        &self,
-        key: &str,
-        write: bool,
-        durable: bool,
-        bytes: u64,
-        queue_depth: u64,
-        time: Duration,
-    ) -> anyhow::Result<Measurement> {
+    /// Mean time of one read of `bytes` at a time, as `args` asks for it, measured for about `time`, us.
+    pub(crate) fn read_us(&self, args: &MeasureArgs, bytes: u64, time: Duration) -> anyhow::Result<f64> {
+        let order = args.order(bytes);
+        let read = Kind { write: false, durable: false, order, bytes, queue_depth: 1 };
+        Ok(self.measure("read", read, time)?.time_us)
+    }
+
+    /// Measures requests for about `time`.
+    fn measure(&self, key: &str, kind: Kind, time: Duration) -> anyhow::Result<Measurement> {
+        let Kind { write, durable, order, bytes, queue_depth } = kind;
         let file = self.handle(write, durable)?;
         let (done, stop, start) =
             (AtomicU64::new(0), AtomicBool::new(false), Barrier::new(queue_depth as usize + 1));
+        let next = AtomicU64::new(0);
         let places = self.span / bytes;
         let worker = |number: u64| -> std::io::Result<()> {
             let mut memory = vec![0u8; bytes as usize + BLOCK];
@@ -168,7 +224,10 @@ impl Target {
             start.wait();
             let mut draw = mix64(number + 1);
             while !stop.load(Ordering::Relaxed) {
-                draw = mix64(draw);
+                draw = match order {
+                    Order::Random => mix64(draw),
+                    Order::Sequential => next.fetch_add(1, Ordering::Relaxed),
+                };
                 let offset = draw % places * bytes;
                 if write {
                     file.write_all_at(buffer, offset)?
@@ -205,24 +264,12 @@ impl Target {
         })?;
         ensure!(requests > 0, "{key}: no request completed within {time:?}; give more --seconds");
         let time_us = elapsed.as_secs_f64() * 1e6 / requests as f64;
-        Ok(Measurement { key: key.into(), time_us, queue_depth, requests, bytes })
+        Ok(Measurement { key: key.into(), time_us, queue_depth, order, requests, bytes })
     }
 }
 
-/// Measures the device. Returns the measurements and the text of the preset file.
-pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Measurement>, String)> {
-    ensure!(
-        args.seconds > 0.0 && args.seconds < 3600.0,
-        "--seconds {}: expected more than 0 and less than 3600",
-        args.seconds
-    );
-    ensure!(
-        !args.name.is_empty()
-            && args.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
-        "--name {}: expected lower-case letters, digits and - only",
-        args.name
-    );
-    let target = Target::open(args)?;
+/// Measures an open file or device. Returns the measurements and the text of the preset file.
+pub(crate) fn measure(args: &MeasureArgs, target: &Target) -> anyhow::Result<(Vec<Measurement>, String)> {
     ensure!(
         target.writable,
         "{}: the measurement overwrites its contents; give --overwrite to allow this, or give a folder",
@@ -237,20 +284,23 @@ pub(crate) fn measure(args: &MeasureArgs) -> anyhow::Result<(Vec<Measurement>, S
             for (suffix, queue_depth) in [("", 1), ("_interval", MEASURED_DEPTH)] {
                 let key = format!("{op}_{size}{suffix}");
                 let bar = progress("measuring").with_message(key.clone());
-                measurements.push(target.measure(&key, write, false, bytes, queue_depth, time)?);
+                let kind = Kind { write, durable: false, order: args.order(bytes), bytes, queue_depth };
+                measurements.push(target.measure(&key, kind, time)?);
                 bar.finish_and_clear();
             }
         }
     }
-    measurements.push(target.measure("durable_write_4k", true, true, BLOCK as u64, 1, time)?);
-    let text = preset(args, &target, &measurements);
+    let bytes = BLOCK as u64;
+    let durable = Kind { write: true, durable: true, order: Order::Random, bytes, queue_depth: 1 };
+    measurements.push(target.measure("durable_write_4k", durable, time)?);
+    let text = preset(args, target, &measurements);
     // The preset must parse.
     Registry::builtin()?.add("the measured preset", &text)?;
     Ok((measurements, text))
 }
 
 pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
-    let (measurements, text) = measure(args)?;
+    let (measurements, text) = measure(args, &Target::open(args)?)?;
     if let Some(out) = &args.out {
         std::fs::write(out, &text).with_context(|| out.display().to_string())?;
     }
@@ -292,10 +342,11 @@ fn preset(args: &MeasureArgs, target: &Target, measurements: &[Measurement]) -> 
         quoted(&args.path),
         target.span >> 20
     );
-    for Measurement { key, time_us, queue_depth, .. } in measurements {
+    for Measurement { key, time_us, queue_depth, order, .. } in measurements {
+        let order = order.name();
         let _ = writeln!(
             text,
-            "{key} = {{ value = {time_us:.3}, unit = \"us\", condition = \"random, direct, queue depth {queue_depth}, mean of {} s\", source = \"{source}\" }}",
+            "{key} = {{ value = {time_us:.3}, unit = \"us\", condition = \"{order}, direct, queue depth {queue_depth}, mean of {} s\", source = \"{source}\" }}",
             args.seconds
         );
     }

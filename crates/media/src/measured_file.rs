@@ -132,6 +132,23 @@ impl MeasuredFile {
         self
     }
 
+    /// The device at another time, at which a read of 4 KiB took `small`, and one of 1 MiB `large`: the other latencies of reads up to
+    /// 64 KiB change as that of 4 KiB, the interval between reads of 1 MiB as their latency.
+    #[must_use]
+    pub fn with_reads(mut self, small: Picos, large: Picos) -> Self {
+        let scale = |time: &mut Picos, now: Picos, before: Picos| {
+            time.0 = (u128::from(time.0) * u128::from(now.0) / u128::from(before.0.max(1))).max(1) as u64;
+        };
+        let (of_small, of_large) = (self.read_4k, self.read_1m);
+        for time in [&mut self.read_4k, &mut self.read_16k, &mut self.read_64k] {
+            scale(time, small, of_small);
+        }
+        for time in [&mut self.read_1m, &mut self.read_1m_interval] {
+            scale(time, large, of_large);
+        }
+        self
+    }
+
     /// Interval between completions of requests of `bytes` at queue depth [`MEASURED_DEPTH`].
     pub fn completion_interval(&self, write: bool, bytes: Bytes) -> Picos {
         self.at(write, false, bytes)
@@ -191,5 +208,18 @@ mod tests {
             }
         }
         assert_eq!((file.parallelism(false, Bytes(4096)), file.parallelism(true, Bytes(1 << 20))), (4, 1));
+    }
+
+    #[test]
+    fn reads_at_another_time_change_with_their_size_and_writes_do_not() {
+        let us = |n: u64| Picos(n * 1_000_000);
+        let (before, file) = (file(), file().with_reads(us(60), us(530)));
+        let sizes = [4 << 10, 16 << 10, 64 << 10, 1 << 20].map(Bytes);
+        assert_eq!(sizes.map(|bytes| file.latency(false, bytes)), [60, 78, 150, 530].map(us));
+        assert_eq!(sizes.map(|bytes| file.completion_interval(false, bytes)), [10, 20, 50, 400].map(us));
+        for bytes in sizes {
+            assert_eq!(file.latency(true, bytes), before.latency(true, bytes));
+            assert_eq!(file.completion_interval(true, bytes), before.completion_interval(true, bytes));
+        }
     }
 }

@@ -1,16 +1,33 @@
 //! `deepram media measure` on a real file, and predictions from its result.
 
+use serde_json::Value;
+
 use crate::common::{deepram, folder};
 
 #[test]
 fn a_folder_is_measured_into_a_preset_that_can_be_shown_and_nothing_else_is_left() {
     let folder = folder();
-    let arguments =
-        ["media", "measure", ".", "--span", "64MiB", "--seconds", "0.02", "--out", "here.toml", "--json"];
+    let arguments = [
+        "media",
+        "measure",
+        ".",
+        "--span",
+        "64MiB",
+        "--seconds",
+        "0.02",
+        "--sequential",
+        "--out",
+        "here.toml",
+        "--json",
+    ];
     let figures = deepram(folder.path(), &arguments).json();
     let figures = figures.as_array().unwrap();
     assert_eq!(figures.len(), 17);
     assert!(figures.iter().all(|figure| figure["time_us"].as_f64().unwrap() > 0.0));
+    let large = |figure: &Value| figure["bytes"] == 1 << 20;
+    assert!(figures.iter().all(|figure| (figure["order"] == "sequential") == large(figure)), "{figures:?}");
+    let preset = std::fs::read_to_string(folder.path().join("here.toml")).unwrap();
+    assert_eq!(preset.matches("sequential, direct").count(), 4, "{preset}");
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["here.toml"]);

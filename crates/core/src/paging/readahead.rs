@@ -16,6 +16,8 @@ const MAX_STREAMS: usize = 16;
 const MAX_STRIDE: usize = 64 * PAGE;
 /// Length of a stream's first window, in 4 KiB pages.
 const FIRST_WINDOW: usize = 8;
+/// A window is longer than the one before it by one part in this many.
+const GROWTH_SHARE: usize = 2;
 /// Length of the longest window, in 4 KiB pages.
 const MAX_WINDOW: usize = 512;
 /// A cache that drops what was read ahead, and not used, with its other pages has windows of one in this many frames.
@@ -43,6 +45,11 @@ impl Window {
     pub fn parts(self, most: usize) -> impl Iterator<Item = Range<usize>> {
         (0..self.count).step_by(most.max(1)).map(move |at| at..(at + most).min(self.count))
     }
+}
+
+/// Length of the window behind one of `count` pages.
+fn next_length(count: usize) -> usize {
+    count + (count / GROWTH_SHARE).max(1)
 }
 
 /// Longest window, in pages, for a cache of `frames` frames.
@@ -105,7 +112,7 @@ impl Streams {
         if let Some(at) = self.streams.iter().rposition(|stream| stream.window > 0 && stream.position == page)
         {
             let stream = self.streams.remove(at);
-            return Some(self.open_window(page, stream.stride, stream.window));
+            return Some(self.open_window(page, stream.stride, next_length(stream.window)));
         }
         let near = self.streams.iter().rposition(|stream| {
             let apart = page.wrapping_sub(stream.position).cast_signed();
@@ -127,7 +134,7 @@ impl Streams {
             self.insert(Stream { position: page, block, stride, misses, window: 0, trigger: 0 });
             return None;
         }
-        Some(self.open_window(edge, stride, FIRST_WINDOW / 2))
+        Some(self.open_window(edge, stride, FIRST_WINDOW))
     }
 
     /// Records the first use of a trigger. Returns the next window of its stream.
@@ -135,7 +142,7 @@ impl Streams {
         let at = self.streams.iter().rposition(|stream| stream.window > 0 && stream.trigger == page)?;
         let stream = self.streams.remove(at);
         let behind = stream.position.wrapping_add_signed(-stream.stride);
-        Some(self.open_window(behind, stream.stride, stream.window))
+        Some(self.open_window(behind, stream.stride, next_length(stream.window)))
     }
 
     /// Records a fault of which it is not known whether it is a miss or the first use of a trigger. Returns the window to
@@ -150,9 +157,9 @@ impl Streams {
         self.streams.iter().any(|stream| stream.window > 0 && stream.trigger == page)
     }
 
-    /// Opens the window behind `page`, twice as long as the last one.
-    fn open_window(&mut self, page: usize, stride: isize, last: usize) -> Window {
-        let count = (last * 2).min(self.max_window);
+    /// Opens the window behind `page`, of `count` pages if that is not too long.
+    fn open_window(&mut self, page: usize, stride: isize, count: usize) -> Window {
+        let count = count.min(self.max_window);
         let first = page.wrapping_add_signed(stride);
         let end = first.wrapping_add_signed(stride.wrapping_mul(count.cast_signed()));
         self.insert(Stream {
@@ -185,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn three_misses_at_equal_distances_open_windows_that_double_with_use() {
+    fn three_misses_at_equal_distances_open_windows_that_grow_with_use() {
         for stride in [1isize, 3, -2] {
             let place = |n: usize| at((10_000 + stride * n.cast_signed()).cast_unsigned());
             let mut streams = Streams::default();
@@ -198,7 +205,7 @@ mod tests {
                 assert_eq!(window, Window { first: place(first), stride: step, count });
                 window = streams.record_use(window.first).unwrap();
                 first += count;
-                count = (count * 2).min(MAX_WINDOW);
+                count = (count + count / GROWTH_SHARE).min(MAX_WINDOW);
             }
         }
     }
@@ -269,7 +276,7 @@ mod tests {
 
     proptest! {
         /// Each stream gets the windows that it would get alone, however the steps of the streams are mixed: the third miss
-        /// reads 8 pages, the first use of each window twice as many as before.
+        /// reads 8 pages, the first use of each window half as many more as before.
         #[test]
         fn streams_do_not_disturb_each_other(
             strides in proptest::collection::vec(prop_oneof![1isize..64, -63isize..0], 1..=MAX_STREAMS),
@@ -301,7 +308,8 @@ mod tests {
                     let expected = if program.next < 2 {
                         None
                     } else {
-                        program.window = if program.window == 0 { FIRST_WINDOW } else { program.window * 2 }.min(longest);
+                        let grown = program.window + program.window / GROWTH_SHARE;
+                        program.window = if program.window == 0 { FIRST_WINDOW } else { grown }.min(longest);
                         let first = if program.ahead == 0 { second } else { program.page(program.next + program.ahead) };
                         program.ahead += program.window + usize::from(program.ahead == 0);
                         Some(Window { first, stride, count: program.window })

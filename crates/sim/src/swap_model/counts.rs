@@ -33,6 +33,8 @@ counts! {
     faults_write_protected,
     /// Pages read ahead.
     readahead_pages,
+    /// Pages read ahead that were used before they left DRAM. `deepram run` cannot count these.
+    readahead_pages_used,
     /// Readahead windows.
     readahead_windows,
     /// Readahead windows used.

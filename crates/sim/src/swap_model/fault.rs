@@ -14,6 +14,7 @@ impl SwapModel {
     pub(super) fn access(&mut self, slot: Slot, context: &mut Context<SwapModelEvent>) {
         let MemoryAccess { write, at, .. } = self.accesses.get(slot);
         let page = (at / PAGE_BYTES) as u32;
+        self.note_use_of_readahead(page);
         match self.pages[page as usize].state.resident() {
             Some(Resident::Clean(_)) if write => {}
             Some(_) => return Self::complete_at(context, slot, self.options.hit.0),
@@ -82,6 +83,13 @@ impl SwapModel {
             FaultAction::Retry { .. } => Self::complete_at(context, slot, hit),
             FaultAction::Wait => self.waiting.push((page, slot)),
         }
+    }
+
+    /// Counts the first use of a page that was read ahead, unless the page has left DRAM again.
+    fn note_use_of_readahead(&mut self, page: u32) {
+        let info = &mut self.pages[page as usize];
+        let used = std::mem::take(&mut info.unused) && !matches!(info.state, PageState::Stored(_));
+        self.counts.readahead_pages_used += u64::from(used);
     }
 
     /// Records an access to a page that was in the swap file.

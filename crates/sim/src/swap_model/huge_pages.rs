@@ -246,7 +246,7 @@ impl SwapModel {
             if write && !fresh {
                 info.prediction.set_written(true);
             }
-            info.read_ahead = false;
+            (info.read_ahead, info.unused) = (false, !fresh);
         }
         self.staging.installed(stage, chunk, now);
         if let Some(evicted_at) = self.evicted_at[chunk].filter(|_| !fresh) {

@@ -69,6 +69,8 @@ struct Page {
     prediction: PagePrediction,
     heat: Heat,
     read_ahead: bool,
+    /// It was read ahead and has not been used since.
+    unused: bool,
     trigger: Option<Trigger>,
 }
 

@@ -146,7 +146,7 @@ impl SwapModel {
             }
             let info = &mut self.pages[page as usize];
             if let Some(slot) = info.state.claim() {
-                info.read_ahead = true;
+                (info.read_ahead, info.unused) = (true, true);
                 all.push(Incoming { page, slot, writable: info.prediction.is_written() });
             }
         }

@@ -7,8 +7,9 @@
 //! of DRAM that is not predicted. The time of a fault is negative where a handler that polls sees a read complete earlier than the
 //! measuring host, whose processor sleeps. No input is fitted to the predicted runs.
 //!
-//! Device, costs and runs are measured in rounds, and a round's runs are predicted with its own device and costs: the device changes
-//! within minutes. Medians count.
+//! Device, costs and runs are measured in rounds, and a round's runs are predicted with its own device and costs. The device changes
+//! within minutes: reads are measured again before and after each run of an array, and each run that costs are calibrated on. Medians
+//! count.
 
 mod pool;
 mod programs;
@@ -31,7 +32,7 @@ use self::programs::Program;
 use self::swap::SwapCosts;
 use self::workload::Workload;
 use super::{OutputArgs, Report, Scratch, timed};
-use crate::measure::{MeasureArgs, measure};
+use crate::measure::{MeasureArgs, Target, measure};
 use crate::output::{Table, progress};
 
 /// Options of `deepram bench predict`.
@@ -68,6 +69,8 @@ const PAGE: u64 = 4096;
 const RATIOS: [u64; 3] = [8, 4, 2];
 /// Size of the data over that of DRAM in the calibration runs; it is none of those that are predicted.
 const CALIBRATION: u64 = 3;
+/// Part of the time of a device measurement that each measurement of reads beside a run takes.
+const BESIDE_SHARE: f64 = 0.2;
 /// Computing before each step in [`time_apart`].
 const PAUSE: Duration = Duration::from_micros(20);
 /// Largest difference of the predicted misses from the measured ones, and of the rates, as parts of the measured ones.
@@ -190,6 +193,8 @@ struct Cell {
     data: u64,
     dram: u64,
     runs: Vec<Outcome>,
+    /// The device beside each run.
+    devices: Vec<MeasuredFile>,
     /// What is predicted with the device and the costs of each round.
     predictions: Vec<Outcome>,
 }
@@ -261,7 +266,7 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
     let dir = std::fs::canonicalize(&scratch.0)?;
     let pool = backings.contains(&Backing::Pool);
-    let pool = pool.then(|| FilledPool::create(scratch.file("data.pool"), data)).transpose()?;
+    let pool = pool.then(|| FilledPool::create(&scratch, data)).transpose()?;
     let bar = progress("recording the programs");
     let swap = backings.contains(&Backing::Swap);
     let recorded = Workload::PROGRAMS.into_iter().filter(|work| swap && wanted(work));
@@ -271,16 +276,16 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     let mut rounds = Vec::new();
     for number in 1..=args.repeats {
         bar.set_message(format!("device and costs, round {number} of {}", args.repeats));
-        let file = measured_device(args)?;
+        let device = Device::measure(args)?;
         let hit_ns = hit_ns(data);
-        let pool_costs = pool.as_ref().map(|pool| pool.costs(&scratch, &file, hit_ns, args.updates));
-        let swap_costs = swap.then(|| swap::costs(&dir, &file, hit_ns, data, args.updates));
+        let pool_costs = pool.as_ref().map(|pool| pool.costs(&scratch, &device, hit_ns, args.updates));
+        let swap_costs = swap.then(|| swap::costs(&dir, &device, hit_ns, data, args.updates));
         let ample = programs.iter().map(|(_, program)| program.measure(program.ample()));
         rounds.push(Round {
             pool_costs: pool_costs.transpose()?,
             swap_costs: swap_costs.transpose()?,
             ample: ample.collect::<anyhow::Result<_>>()?,
-            file,
+            file: device.file.clone(),
         });
         for cell in &mut cells {
             let (name, backing) = (cell.work.name(), cell.backing.name());
@@ -290,26 +295,25 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
                 args.repeats
             ));
             let program = programs.iter().find(|(work, _)| *work == cell.work);
-            let outcome = match (cell.backing, program, &pool) {
-                (_, Some((_, program)), _) => program.measure(cell.dram)?,
-                (Backing::Pool, None, Some(pool)) => {
-                    pool.measure(cell.dram, cell.work, args.updates, true)?
-                }
-                _ => swap::measure(&dir, data, cell.dram, cell.work, args.updates, true)?,
-            };
+            let (outcome, file) = device.beside(|| match (cell.backing, program, &pool) {
+                (_, Some((_, program)), _) => program.measure(cell.dram),
+                (Backing::Pool, None, Some(pool)) => pool.measure(cell.dram, cell.work, args.updates, true),
+                _ => swap::measure(&dir, data, cell.dram, cell.work, args.updates, true),
+            })?;
             cell.runs.push(outcome);
+            cell.devices.push(file);
         }
     }
     bar.set_message("simulating");
     for (number, round) in rounds.iter().enumerate() {
-        let file = &round.file;
         let mut simulated_programs = Vec::new();
         for ((work, program), ample) in programs.iter().zip(&round.ample) {
             let Some(costs) = &round.swap_costs else { break };
-            simulated_programs.push((*work, program, program.think_times(file, costs, ample.per_s)?));
+            simulated_programs.push((*work, program, program.think_times(&round.file, costs, ample.per_s)?));
         }
         for cell in &mut cells {
             let program = simulated_programs.iter().find(|(work, ..)| *work == cell.work);
+            let file = &cell.devices[number];
             let predicted = match (program, cell.backing, &round.pool_costs, &round.swap_costs) {
                 (Some((_, program, think_times)), _, _, Some(costs)) => {
                     program.simulate(file, costs, cell.dram, think_times)?
@@ -339,7 +343,7 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     Report::new(&report, text(&report, &programs))
 }
 
-/// What is measured in a round beside its cells. The device changes within minutes, so that each round has its own.
+/// What is measured in a round beside its cells.
 struct Round {
     file: MeasuredFile,
     pool_costs: Option<PoolCosts>,
@@ -348,12 +352,38 @@ struct Round {
     ample: Vec<Outcome>,
 }
 
-/// Measures the device.
-fn measured_device(args: &PredictArgs) -> anyhow::Result<MeasuredFile> {
-    let (_, preset) = measure(&MeasureArgs::folder(&args.dir, args.data, args.seconds))?;
-    let mut registry = Registry::builtin()?;
-    registry.add("the measured device", &preset)?;
-    Ok(registry.get("file.measured")?)
+/// The device in a round.
+struct Device {
+    file: MeasuredFile,
+    target: Target,
+    args: MeasureArgs,
+    /// Time of each measurement beside a run.
+    beside: Duration,
+}
+
+impl Device {
+    fn measure(args: &PredictArgs) -> anyhow::Result<Self> {
+        let beside = Duration::from_secs_f64(args.seconds * BESIDE_SHARE);
+        let args = MeasureArgs::of_pager(&args.dir, args.data, args.seconds);
+        let target = Target::open(&args)?;
+        let (_, preset) = measure(&args, &target)?;
+        let mut registry = Registry::builtin()?;
+        registry.add("the measured device", &preset)?;
+        Ok(Self { file: registry.get("file.measured")?, target, args, beside })
+    }
+
+    /// Makes a run. Returns its outcome and the device with the mean times of reads before and after it.
+    fn beside<T>(&self, run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, MeasuredFile)> {
+        let reads = || -> anyhow::Result<[f64; 2]> {
+            let read = |bytes| self.target.read_us(&self.args, bytes, self.beside);
+            Ok([read(PAGE)?, read(1 << 20)?])
+        };
+        let before = reads()?;
+        let outcome = run()?;
+        let after = reads()?;
+        let [small, large] = [0, 1].map(|n| Picos((f64::midpoint(before[n], after[n]) * 1e6) as u64));
+        Ok((outcome, self.file.clone().with_reads(small, large)))
+    }
 }
 
 /// The cells to measure: every workload over every backing that it has, at every ratio.
@@ -377,6 +407,7 @@ fn cells(
                 data,
                 dram: dram(ratio),
                 runs: Vec::new(),
+                devices: Vec::new(),
                 predictions: Vec::new(),
             }));
         }
@@ -454,6 +485,7 @@ mod tests {
             data: 8 * PAGE,
             dram: 2 * PAGE,
             runs,
+            devices: Vec::new(),
             predictions: Vec::new(),
         };
         let mut within = |per_s, misses| {

@@ -14,7 +14,7 @@ use deepram_trace::workload::mix64;
 use serde::Serialize;
 
 use super::workload::Workload;
-use super::{Counts, Outcome, PAGE};
+use super::{Counts, Device, Outcome, PAGE};
 use crate::bench::{Scratch, timed};
 use crate::output::progress;
 
@@ -62,9 +62,11 @@ impl PoolCosts {
     }
 }
 
-/// A pool in a file, filled with `data` bytes that are all on flash.
+/// Two equal pools in files, filled in order with `data` bytes that are all on flash. Updates have a pool of their own: they move
+/// segments away from their neighbours, and a scan of those reads them one by one.
 pub(super) struct FilledPool {
-    path: PathBuf,
+    read: PathBuf,
+    updated: PathBuf,
     data: u64,
 }
 
@@ -89,9 +91,16 @@ fn options(dram: u64, huge_pages: bool) -> OpenOptions {
 }
 
 impl FilledPool {
-    pub(super) fn create(path: PathBuf, data: u64) -> anyhow::Result<Self> {
-        create(&path, data)?;
-        let pool = Pool::open(&[&path], &options((data / 4).max(64 << 20), true))?;
+    pub(super) fn create(scratch: &Scratch, data: u64) -> anyhow::Result<Self> {
+        let [read, updated] = ["read.pool", "updated.pool"].map(|name| scratch.file(name));
+        Self::fill(&read, data)?;
+        Self::fill(&updated, data)?;
+        Ok(Self { read, updated, data })
+    }
+
+    fn fill(path: &Path, data: u64) -> anyhow::Result<()> {
+        create(path, data)?;
+        let pool = Pool::open(&[path], &options((data / 4).max(64 << 20), true))?;
         let addr = pool.alloc(data, Lifetime::Permanent)?;
         pool.set_root("data", addr, data)?;
         let words = words(&pool, data)?;
@@ -101,7 +110,7 @@ impl FilledPool {
         bar.finish_and_clear();
         drop(words);
         pool.close()?;
-        Ok(Self { path, data })
+        Ok(())
     }
 
     /// Measures the costs: those of a step by repeating the step alone, those of a fault and of a segment that is read ahead by
@@ -109,7 +118,7 @@ impl FilledPool {
     pub(super) fn costs(
         &self,
         scratch: &Scratch,
-        file: &MeasuredFile,
+        device: &Device,
         hit_ns: f64,
         accesses: u64,
     ) -> anyhow::Result<PoolCosts> {
@@ -129,22 +138,22 @@ impl FilledPool {
         pool.without_pinning(|| ());
         let (token, time) = timed(|| pool.sync());
         token?;
-        let device =
-            file.completion_interval(true, Bytes(1 << 20)).0 as f64 / 1e3 * PAGE as f64 / (1 << 20) as f64;
-        let write_back_ns = (time.as_nanos() as f64 / SEGMENTS as f64 - device).max(0.0);
+        let write = device.file.completion_interval(true, Bytes(1 << 20)).0 as f64 / 1e3;
+        let write = write * PAGE as f64 / (1 << 20) as f64;
+        let write_back_ns = (time.as_nanos() as f64 / SEGMENTS as f64 - write).max(0.0);
         drop(words);
         pool.close()?;
         std::fs::remove_file(&path)?;
         let dram = self.data / super::CALIBRATION;
-        let ran = self.measure(dram, Workload::Reads, accesses, true)?;
-        let fault_ns = super::fault_ns(file, &ran, hit_ns, 0.0)?;
+        let (ran, file) = device.beside(|| self.measure(dram, Workload::Reads, accesses, true))?;
+        let fault_ns = super::fault_ns(&file, &ran, hit_ns, 0.0)?;
         let idle =
             PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns: 0.0, stage_ns: 0.0 };
         let of_scan = |huge_pages, costs: &dyn Fn(f64) -> PoolCosts| {
-            let ran = self.measure(dram, Workload::Scan, accesses, huge_pages)?;
+            let (ran, file) = device.beside(|| self.measure(dram, Workload::Scan, accesses, huge_pages))?;
             let sizes = (self.data, dram, ran.frames.unwrap_or(0));
             super::cost_of_rate(ran.per_s, |cost| {
-                Ok(simulate(file, &costs(cost), sizes, Workload::Scan, accesses, huge_pages)?.per_s)
+                Ok(simulate(&file, &costs(cost), sizes, Workload::Scan, accesses, huge_pages)?.per_s)
             })
         };
         let install_ns = of_scan(false, &|install_ns| PoolCosts { install_ns, ..idle })?;
@@ -160,7 +169,8 @@ impl FilledPool {
         accesses: u64,
         huge_pages: bool,
     ) -> anyhow::Result<Outcome> {
-        let pool = Pool::open(&[&self.path], &options(dram, huge_pages))
+        let path = if work.writes() { &self.updated } else { &self.read };
+        let pool = Pool::open(&[path], &options(dram, huge_pages))
             .with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
         let words = words(&pool, self.data)?;
         let count = work.count(self.data, accesses);

@@ -17,7 +17,7 @@ use deepram_trace::Op;
 use serde::Serialize;
 
 use super::workload::{Workload, request};
-use super::{Counts, Outcome, PAGE};
+use super::{Counts, Device, Outcome, PAGE};
 use crate::bench::timed;
 
 /// Pages on which the costs are measured.
@@ -125,7 +125,7 @@ fn each(time: Duration, count: u64) -> f64 {
 /// read ahead by random loads and by scans, without huge pages and with them, at a size of DRAM that is not predicted.
 pub(super) fn costs(
     dir: &Path,
-    file: &MeasuredFile,
+    device: &Device,
     hit_ns: f64,
     data: u64,
     accesses: u64,
@@ -144,16 +144,16 @@ pub(super) fn costs(
     let second_chance_ns = (returns - hit_ns).max(0.0);
     let evict_ns = each(evict(), PAGES);
     // A batch is written at a time.
-    let device = file.latency(true, Bytes(64 * PAGE)).0 as f64 / 1e3 / 64.0;
-    let write_back_ns = (dirty - evict_ns - device).max(0.0);
+    let write = device.file.latency(true, Bytes(64 * PAGE)).0 as f64 / 1e3 / 64.0;
+    let write_back_ns = (dirty - evict_ns - write).max(0.0);
     (0..PAGES).for_each(|page| load(&memory, page));
     let first_store_ns = (super::time_apart(PAGES, |page| store(&memory, page)) - hit_ns).max(0.0);
     drop(memory);
     let dram = data / super::CALIBRATION / PAGE * PAGE;
-    let ran = measure(dir, data, dram, Workload::Reads, accesses, true)?;
+    let (ran, file) = device.beside(|| measure(dir, data, dram, Workload::Reads, accesses, true))?;
     let costs = SwapCosts {
         hit_ns,
-        fault_ns: super::fault_ns(file, &ran, hit_ns, second_chance_ns)?,
+        fault_ns: super::fault_ns(&file, &ran, hit_ns, second_chance_ns)?,
         second_chance_ns,
         first_store_ns,
         fresh_ns,
@@ -163,9 +163,9 @@ pub(super) fn costs(
         stage_ns: 0.0,
     };
     let of_scan = |huge_pages, costs: &dyn Fn(f64) -> SwapCosts| {
-        let ran = measure(dir, data, dram, Workload::Scan, accesses, huge_pages)?;
+        let (ran, file) = device.beside(|| measure(dir, data, dram, Workload::Scan, accesses, huge_pages))?;
         super::cost_of_rate(ran.per_s, |cost| {
-            Ok(simulate(file, &costs(cost), data, dram, Workload::Scan, accesses, huge_pages)?.per_s)
+            Ok(simulate(&file, &costs(cost), data, dram, Workload::Scan, accesses, huge_pages)?.per_s)
         })
     };
     let install_ns = of_scan(false, &|install_ns| SwapCosts { install_ns, ..costs })?;
