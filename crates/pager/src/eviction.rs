@@ -34,8 +34,6 @@ const WRITE_WAIT: Duration = Duration::from_micros(50);
 
 /// Pages that are protected and copied together.
 const PROTECT_BATCH: usize = SwapWatermarks::PROTECTED_TOGETHER;
-/// Number of evictor threads: one writes while the other selects victims.
-pub(super) const EVICTORS: usize = 2;
 
 /// State of the thread that currently evicts.
 #[derive(Debug, Default)]

@@ -74,11 +74,12 @@ use std::time::{Duration, Instant};
 
 use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes, frames_while_recording};
-use deepram_core::paging::{DropBehind, FaultAround, ReadaheadAdmission, Streams, WritePrediction};
+use deepram_core::paging::{
+    DropBehind, FaultAround, ReadaheadAdmission, Streams, SwapWatermarks, WritePrediction,
+};
 
 use self::atomic_state::AtomicState;
 use self::budget::Frames;
-use self::eviction::EVICTORS;
 use self::fatal::{AbortOnPanic, discard, fatal};
 use self::huge_page_staging::Stages;
 use self::huge_pages::HugePageAdvice;
@@ -618,8 +619,8 @@ impl Inner {
     fn start(self: &Arc<Self>) -> io::Result<Threads> {
         let (begun, all) = mpsc::channel();
         let handlers = self.start_handlers(&begun)?;
-        let mut evictors = Vec::with_capacity(EVICTORS);
-        for n in 0..EVICTORS {
+        let mut evictors = Vec::with_capacity(SwapWatermarks::EVICTORS);
+        for n in 0..SwapWatermarks::EVICTORS {
             let (inner, begun) = (Arc::clone(self), begun.clone());
             evictors.push(self.spawn(format!("deepram-evict-{n}"), move || {
                 let mut write_back = WriteBack::new(inner.options.io_uring);

@@ -71,6 +71,7 @@ pub mod pmem;
 pub mod pool_model;
 pub mod processor;
 mod quantity;
+mod read_slots;
 pub mod result;
 mod run;
 pub mod settings;

@@ -12,7 +12,8 @@
 //! | [`memory_split`] | how paged memory and page cache divide the memory of a run | 49 |
 //! | [`page_state`] | what a fault, a read, an eviction or a discard makes of a page | 15 |
 //! | [`policy`] | which page leaves memory next | 20 |
-//! | [`readahead`] | which pages are read ahead of a stream of misses | 19, 20 |
+//! | [`read_plan`] | how many reads are in flight, and how long they are | 16, 19 |
+//! | [`readahead`] | which pages are read ahead of a stream of misses | 19, 20, 50 |
 //! | [`readahead_admission`] | whether pages that were read ahead enter the victim buffer | 20 |
 //! | [`runs`] | which pages one system call protects | 20 |
 //! | [`segment_state`] | what a fault, a write-back or a sync makes of a segment of the pool | 8, 19 |
@@ -31,6 +32,7 @@ pub mod huge_pages;
 pub mod memory_split;
 pub mod page_state;
 pub mod policy;
+pub mod read_plan;
 pub mod readahead;
 pub mod readahead_admission;
 pub mod runs;
@@ -48,6 +50,7 @@ pub use fault_around::{Block, FaultAround};
 pub use memory_split::MemorySplit;
 pub use page_state::{Destination, FaultAction, PageState, Resident};
 pub use policy::PagerPolicy;
+pub use read_plan::{BATCH, ReadPlan};
 pub use readahead::{Streams, Window};
 pub use readahead_admission::ReadaheadAdmission;
 pub use segment_state::SegmentState;

@@ -13,6 +13,8 @@ pub struct SwapWatermarks {
 }
 
 impl SwapWatermarks {
+    /// Threads that evict: one writes while the other chooses victims.
+    pub const EVICTORS: usize = 2;
     /// Largest number of pages that are evicted together, and written together if dirty. More would make longer writes,
     /// behind which reads wait.
     pub const BATCH: usize = 64;

@@ -26,20 +26,16 @@ use std::os::fd::RawFd;
 use deepram_linux::uffd::Fault;
 use deepram_linux::work_queue::WorkQueue;
 
-pub use deepram_core::paging::Trigger;
+pub use deepram_core::paging::{BATCH, ReadPlan, Trigger};
 pub use event_loop::processors;
 pub use handler_wakeup::{GroupHandle, HandlerGroup, OnFailure, PinningSuspended};
 pub use histograms::{HistogramReading, Histograms};
-pub use read_requests::ReadPlan;
 pub use threads::{HandlerPlan, Handlers, PreparedHandlers};
 
 pub(crate) use handler::Handler;
 pub(crate) use read_requests::ReadRequests;
 #[cfg(test)]
 pub(crate) use {event_loop::MAX_PINNED_HANDLERS, event_loop::pin_to_cpu};
-
-/// Largest number of pages in one request to read ahead, and in one read.
-pub const BATCH: usize = 64;
 
 /// The page among those read ahead whose first use is to be seen, by its address, and the reason.
 pub type TriggerPage = (usize, Trigger);

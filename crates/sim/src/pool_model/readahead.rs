@@ -4,20 +4,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use deepram_core::paging::{Streams, Trigger, Triggers, Window};
+use deepram_core::paging::{BATCH, Streams, Trigger, Triggers, Window};
 use deepram_core::units::Picos;
 
 use super::{PoolModel, PoolModelEvent, PoolModelOptions};
 use crate::engine::Time;
 use crate::host::Context;
-
-/// Segments in one readahead job.
-const JOB_SEGMENTS: usize = 64;
-/// Reads of several segments that a handler keeps in flight, the largest size of one in bytes, and the part of the DRAM that
-/// a handler's buffers take, half of it for these.
-const RUNS: usize = 4;
-const RUN_BYTES: u64 = 256 << 10;
-const BUFFERS_SHARE: u64 = 32;
+use crate::read_slots::ReadSlots;
 
 /// Segments that are read with one read.
 pub(super) struct Run {
@@ -41,9 +34,7 @@ pub(super) struct Readahead {
     jobs: VecDeque<Job>,
     /// Runs without a buffer; the first is at the end.
     pending: Vec<Run>,
-    free_runs: usize,
-    /// Segments in the longest run.
-    most: usize,
+    slots: ReadSlots,
     /// Segments that are kept out of the cache until they are used.
     triggers: Triggers<()>,
     /// Triggers that came back or were displaced: segments that were loaded and not evicted.
@@ -55,15 +46,13 @@ pub(super) struct Readahead {
 impl Readahead {
     pub(super) fn new(options: &PoolModelOptions, max_window: usize, segments: usize) -> Self {
         let handlers = options.handlers.max(1);
-        let each = options.budget.0 / BUFFERS_SHARE / u64::from(handlers) / 2 / options.segment.0;
         Self {
             streams: Streams::new(max_window),
             places: (0..segments as u64).collect(),
             end_of_log: segments as u64,
             jobs: VecDeque::new(),
             pending: Vec::new(),
-            free_runs: RUNS * handlers as usize,
-            most: (each / RUNS as u64).clamp(1, (RUN_BYTES / options.segment.0).max(1)) as usize,
+            slots: ReadSlots::new(handlers as usize, options.budget.0, options.segment.0),
             triggers: Triggers::default(),
             gone: 0,
             handlers: vec![0; handlers as usize],
@@ -145,7 +134,7 @@ impl PoolModel {
     fn queue_runs(&mut self, found: &[u32], trigger: Option<(u32, Trigger)>) {
         let places = &self.readahead.places;
         let runs = found.chunk_by(|a, b| places[*a as usize] + 1 == places[*b as usize]);
-        let runs = runs.flat_map(|run| run.chunks(self.readahead.most));
+        let runs = runs.flat_map(|run| run.chunks(self.readahead.slots.run_pages()));
         let mut runs: Vec<Run> = runs.map(|run| Run { segments: run.to_vec(), trigger }).collect();
         runs.reverse();
         self.readahead.pending.extend(runs);
@@ -159,7 +148,7 @@ impl PoolModel {
             .take_while(|number| *number < self.segments.len())
             .map(|number| number as u32)
             .collect();
-        let jobs = segments.chunks(JOB_SEGMENTS).map(|part| Job { segments: part.to_vec(), window });
+        let jobs = segments.chunks(BATCH).map(|part| Job { segments: part.to_vec(), window });
         self.readahead.jobs.extend(jobs);
         self.stage_behind(window, now);
     }
@@ -167,13 +156,11 @@ impl PoolModel {
     /// Starts to read what is queued, as far as handlers have buffers.
     pub(super) fn read_ahead(&mut self, context: &mut Context<PoolModelEvent>) {
         loop {
-            while self.readahead.free_runs > 0
-                && let Some(run) = self.readahead.pending.pop()
-            {
+            while let Some(run) = self.readahead.pending.pop() {
+                if !self.readahead.slots.acquire(run.segments.len(), true) {
+                    return self.readahead.pending.push(run);
+                }
                 self.start_run(run, context);
-            }
-            if self.readahead.free_runs == 0 {
-                return;
             }
             let Some(Job { segments, window }) = self.readahead.jobs.pop_front() else { return };
             let found = self.begin_fills(segments, context.now());
@@ -202,7 +189,6 @@ impl PoolModel {
 
     fn start_run(&mut self, run: Run, context: &mut Context<PoolModelEvent>) {
         self.counts.reads += 1;
-        self.readahead.free_runs -= 1;
         let segments = run.segments.len() as u64;
         let arrived = self.device.request(context.now().0, false, segments * self.options.segment.0);
         let mut installed = arrived;
@@ -217,7 +203,7 @@ impl PoolModel {
     /// Installs a run, but for an unused trigger.
     pub(super) fn finish_run(&mut self, number: u32, context: &mut Context<PoolModelEvent>) {
         let Some(Run { segments, trigger }) = self.runs.take(number) else { return };
-        self.readahead.free_runs += 1;
+        self.readahead.slots.release(segments.len());
         for segment in segments {
             let offset = self.offset(segment);
             let kind = trigger.filter(|(of, _)| *of == segment).map(|(_, kind)| kind);

@@ -2,9 +2,9 @@
 
 use deepram_core::paging::huge_pages::{CHUNK_BYTES, CHUNK_PAGES};
 use deepram_core::paging::readahead::fresh_pages;
-use deepram_core::paging::{Block, FaultAction, PAGE, Resident};
+use deepram_core::paging::{BATCH, Block, FaultAction, PAGE, Resident};
 
-use super::reads::{Cause, Incoming, PAGES_TOGETHER};
+use super::reads::{Cause, Incoming};
 use super::{PAGE_BYTES, PageState, SwapModel, SwapModelEvent, Trigger};
 use crate::host::{Context, Slot};
 use crate::memory_accesses::MemoryAccess;
@@ -103,9 +103,9 @@ impl SwapModel {
     fn fresh_batch(&self, page: u32) -> usize {
         let within = self.address(page) % CHUNK_BYTES / PAGE;
         let fresh = |page: u32| matches!(self.pages[page as usize].state, PageState::Fresh);
-        let before = (0..page).rev().take(within.min(PAGES_TOGETHER));
+        let before = (0..page).rev().take(within.min(BATCH));
         let touched = before.take_while(|page| !fresh(*page)).count();
-        let room = (CHUNK_PAGES - within).min(PAGES_TOGETHER);
+        let room = (CHUNK_PAGES - within).min(BATCH);
         let behind = (page..self.pages.len() as u32).take(room);
         fresh_pages(touched, behind.map(fresh))
     }

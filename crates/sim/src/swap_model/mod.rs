@@ -39,7 +39,7 @@ use deepram_core::units::{Bytes, Picos};
 use deepram_media::MeasuredFile;
 
 use self::eviction::Batch;
-use self::reads::{PendingRead, Read, ReadRequest, ReadSlots};
+use self::reads::{PendingRead, Read, ReadRequest};
 use crate::engine::Time;
 use crate::error::SimError;
 use crate::flash::{FlashCounts, law};
@@ -47,6 +47,7 @@ use crate::host::{Command, Context, Device, Slot};
 use crate::measured_device::MeasuredDevice;
 use crate::memory_accesses::MemoryAccesses;
 use crate::pool_model::PoolModelOptions;
+use crate::read_slots::ReadSlots;
 use crate::slab::Slab;
 use crate::staging::Staging;
 
@@ -56,8 +57,6 @@ pub use counts::SwapModelCounts;
 const PAGE_BYTES: u64 = PAGE as u64;
 /// The fewest frames of a pager.
 const LEAST_FRAMES: u64 = 1024;
-/// Threads that evict: one writes while the other chooses victims.
-const EVICTORS: usize = 2;
 
 /// The state of a page; `u32` numbers a slot of the swap file.
 type PageState = deepram_core::paging::PageState<u32>;
@@ -118,7 +117,7 @@ pub struct SwapModel {
     /// The times from which on each handler installs pages that were read ahead.
     handlers: Vec<Time>,
     /// The batch of each evictor that is not asleep.
-    evictors: [Option<Batch>; EVICTORS],
+    evictors: [Option<Batch>; SwapWatermarks::EVICTORS],
     /// Accesses that wait for a page on its way into memory, or for its chunk to leave.
     waiting: Vec<(u32, Slot)>,
     staging: Staging,
@@ -178,10 +177,10 @@ impl SwapModel {
             known_chunks: 0,
             requests: VecDeque::new(),
             pending: Vec::new(),
-            read_slots: ReadSlots::new(handlers, options.dram.0),
+            read_slots: ReadSlots::new(handlers, options.dram.0, PAGE_BYTES),
             reads: Slab::new(),
             handlers: vec![0; handlers],
-            evictors: [const { None }; EVICTORS],
+            evictors: [const { None }; SwapWatermarks::EVICTORS],
             waiting: Vec::new(),
             staging: Staging::new(frames, chunks, options.handlers, options.huge_pages),
             evicted_at: vec![None; chunks],

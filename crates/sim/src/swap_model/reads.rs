@@ -2,21 +2,12 @@
 
 use std::ops::Range;
 
-use deepram_core::paging::{Block, PAGE, Window};
+use deepram_core::paging::{BATCH, Block, Window};
 use deepram_core::units::Picos;
 
 use super::{PAGE_BYTES, PageState, SwapModel, SwapModelEvent, Trigger};
 use crate::engine::Time;
 use crate::host::Context;
-
-/// Largest number of pages in one readahead request, and in one fault on fresh memory.
-pub(super) const PAGES_TOGETHER: usize = 64;
-/// Reads of one page that a handler has in flight at once, and those of them that readahead leaves to faults.
-const SINGLE_READS: usize = 48;
-const FAULT_RESERVE: usize = 16;
-/// Largest number of reads of several pages that a handler has in flight, and the part of the DRAM that their buffers take.
-const MULTI_READS: u64 = 4;
-const MULTI_READS_SHARE: u64 = 64;
 
 /// A page on its way into memory: its state is `Incoming`, and it is charged.
 #[derive(Debug, Clone, Copy)]
@@ -59,52 +50,11 @@ pub(super) enum Cause {
     Ahead(Option<TriggerPage>),
 }
 
-/// The handlers' buffers for reads.
-pub(super) struct ReadSlots {
-    handlers: usize,
-    multi_reads: usize,
-    single: usize,
-    multi: usize,
-}
-
-impl ReadSlots {
-    pub(super) fn new(handlers: usize, dram: u64) -> Self {
-        let each = dram / MULTI_READS_SHARE / (PAGES_TOGETHER as u64 * PAGE_BYTES);
-        let multi_reads = each.clamp(1, MULTI_READS) as usize;
-        Self { handlers, multi_reads, single: handlers * SINGLE_READS, multi: handlers * multi_reads }
-    }
-
-    /// Bytes of all buffers.
-    pub(super) fn buffer_bytes(&self) -> usize {
-        self.handlers * (SINGLE_READS + self.multi_reads * PAGES_TOGETHER) * PAGE
-    }
-
-    /// Takes a buffer for this many pages, which are read ahead of use or for a fault. Returns whether there was one; a
-    /// fault always gets one.
-    pub(super) fn acquire(&mut self, pages: usize, ahead: bool) -> bool {
-        let (free, reserve) = match pages {
-            1 => (&mut self.single, if ahead { self.handlers * FAULT_RESERVE } else { 0 }),
-            _ => (&mut self.multi, 0),
-        };
-        let taken = *free > reserve;
-        *free = free.saturating_sub(usize::from(taken));
-        taken
-    }
-
-    fn release(&mut self, pages: usize) {
-        let (free, most) = match pages {
-            1 => (&mut self.single, self.handlers * SINGLE_READS),
-            _ => (&mut self.multi, self.handlers * self.multi_reads),
-        };
-        *free = most.min(*free + 1);
-    }
-}
-
 impl SwapModel {
     /// Queues a window for reading, and has the memory behind a long window staged.
     pub(super) fn queue_window(&mut self, window: Window, now: Picos) {
         self.counts.readahead_windows += 1;
-        self.requests.extend(window.parts(PAGES_TOGETHER).map(|part| ReadRequest { window, part }));
+        self.requests.extend(window.parts(BATCH).map(|part| ReadRequest { window, part }));
         self.stage_behind(window, now);
     }
 
@@ -127,8 +77,13 @@ impl SwapModel {
 
     /// Adds pages to those that are read as buffers become free; neighbours in the swap file are read together.
     pub(super) fn enqueue(&mut self, pages: &[Incoming], trigger: Option<TriggerPage>, from: Time) {
-        let runs = pages.chunk_by(|a, b| a.slot + 1 == b.slot).rev();
-        self.pending.extend(runs.map(|run| PendingRead { pages: run.to_vec(), trigger, from }));
+        let runs = pages.chunk_by(|a, b| a.slot + 1 == b.slot);
+        let runs = runs.flat_map(|run| run.chunks(self.read_slots.run_pages())).collect::<Vec<_>>();
+        self.pending.extend(runs.into_iter().rev().map(|run| PendingRead {
+            pages: run.to_vec(),
+            trigger,
+            from,
+        }));
     }
 
     /// Claims those of the pages at these addresses that are only in the swap file. Returns them, sorted by address, and
