@@ -318,9 +318,24 @@ fn simulator(files: &Files) -> Option<Section<'_>> {
     })
 }
 
+/// Loops over an array and recorded programs, each from the newest file that has them.
 fn predict(files: &Files) -> Option<Section<'_>> {
-    let source = newest(files, "predict", |_| true)?;
-    let all = list(&source.1.results["rows"]);
+    const PROGRAMS: [&str; 2] = ["SQLite load", "GNU sort"];
+    let is_program = |row: &Value| PROGRAMS.contains(&text(row, "workload"));
+    let mut sources: Vec<(&str, &ResultFile)> = Vec::new();
+    let mut all: Vec<&Value> = Vec::new();
+    for programs in [false, true] {
+        let wanted = |row: &&Value| is_program(row) == programs;
+        let has = |results: &Value| list(&results["rows"]).iter().any(|row| wanted(&row));
+        let Some(source) = newest(files, "predict", has) else { continue };
+        all.extend(list(&source.1.results["rows"]).iter().filter(wanted));
+        if sources.iter().all(|(name, _)| *name != source.0) {
+            sources.push(source);
+        }
+    }
+    if all.is_empty() {
+        return None;
+    }
     let thousands = |row: &Value, key: &str| number(row, key).map(|per_s| per_s / 1e3);
     let name = |row: &Value| {
         let dram = Bytes(row["dram_bytes"].as_u64().unwrap_or(0));
@@ -341,7 +356,7 @@ fn predict(files: &Files) -> Option<Section<'_>> {
         name: name.into(),
         values: all.iter().map(|row| thousands(row, key)).collect(),
     });
-    let groups = all.iter().map(name).collect();
+    let groups = all.iter().map(|row| name(row)).collect();
     let title = "Predicted and measured rate of the pool";
     Some(Section {
         title: "Prediction against the real pool",
@@ -349,7 +364,7 @@ fn predict(files: &Files) -> Option<Section<'_>> {
                 measures.",
         rows: rows.collect(),
         chart: bars("predict", title, Axis::linear("rate", "k/s"), groups, series.into(), None),
-        sources: vec![source],
+        sources,
     })
 }
 
