@@ -8,7 +8,7 @@
  *   kernel    anonymous memory: the kernel's own fault, which fills a page with zeros
  *   file      a private mapping of a file in the page cache: the kernel maps a page that is there
  *   sigbus    userfaultfd, SIGBUS in the faulting thread, which copies the page by itself
- *   pinned    userfaultfd, one handler thread on each processor; one faulting thread shares the processor of its handler
+ *   pinned    userfaultfd, one handler thread; it and all faulting threads share one processor
  *   handlers  userfaultfd, one handler thread on each processor; faulting threads run anywhere
  *
  * Prints a row of JSON for each: microseconds a fault, and processor time of all threads a fault, both less the pause.
@@ -106,7 +106,7 @@ static void measure(enum way way, int count) {
     madvise(memory, pages * PAGE, MADV_NOHUGEPAGE);
     madvise(memory, pages * PAGE, MADV_RANDOM);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int handlers = way < PINNED ? 0 : processors < MOST_HANDLERS ? (int)processors : MOST_HANDLERS;
+    int handlers = way < PINNED ? 0 : way == PINNED ? 1 : processors < MOST_HANDLERS ? (int)processors : MOST_HANDLERS;
     pthread_t serving[MOST_HANDLERS], touching[MOST_THREADS];
     if (way >= SIGBUS_COPY) {
         uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
@@ -134,7 +134,7 @@ static void measure(enum way way, int count) {
     munmap(memory, pages * PAGE);
     if (file >= 0) close(file);
     double each = (double)(pages / count) * count;
-    long busy = count < processors ? count : processors;
+    long busy = way == PINNED ? 1 : count < processors ? count : processors;
     printf("{\"way\": \"%s\", \"threads\": %d, \"pause_us\": %.0f, \"fault_us\": %.2f, \"processor_us\": %.2f}\n", NAMES[way], count,
            pause_us, wall * 1e6 * busy / each - pause_us, cpu * 1e6 / each - pause_us);
 }
