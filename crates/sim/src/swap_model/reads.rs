@@ -77,13 +77,9 @@ impl SwapModel {
 
     /// Adds pages to those that are read as buffers become free; neighbours in the swap file are read together.
     pub(super) fn enqueue(&mut self, pages: &[Incoming], trigger: Option<TriggerPage>, from: Time) {
-        let runs = pages.chunk_by(|a, b| a.slot + 1 == b.slot);
-        let runs = runs.flat_map(|run| run.chunks(self.read_slots.run_pages())).collect::<Vec<_>>();
-        self.pending.extend(runs.into_iter().rev().map(|run| PendingRead {
-            pages: run.to_vec(),
-            trigger,
-            from,
-        }));
+        let most = self.read_slots.run_pages();
+        let runs = pages.chunk_by(|a, b| a.slot + 1 == b.slot).rev().flat_map(|run| run.chunks(most).rev());
+        self.pending.extend(runs.map(|run| PendingRead { pages: run.to_vec(), trigger, from }));
     }
 
     /// Claims those of the pages at these addresses that are only in the swap file. Returns them, sorted by address, and

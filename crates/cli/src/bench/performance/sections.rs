@@ -5,7 +5,7 @@ use deepram_repro::chart::{Axis, Bars};
 use deepram_repro::number::plain;
 use serde_json::Value;
 
-use super::super::checkpoint;
+use super::super::{checkpoint, predict as prediction};
 use super::charts::bars;
 use super::goals::{Bound, SIMULATOR_CASES, find};
 use super::memory;
@@ -320,12 +320,10 @@ fn simulator(files: &Files) -> Option<Section<'_>> {
 
 /// Loops over an array and recorded programs, each from the newest file that has them.
 fn predict(files: &Files) -> Option<Section<'_>> {
-    const PROGRAMS: [&str; 2] = ["SQLite load", "GNU sort"];
-    let is_program = |row: &Value| PROGRAMS.contains(&text(row, "workload"));
     let mut sources: Vec<(&str, &ResultFile)> = Vec::new();
     let mut all: Vec<&Value> = Vec::new();
     for programs in [false, true] {
-        let wanted = |row: &&Value| is_program(row) == programs;
+        let wanted = |row: &&Value| prediction::is_program(text(row, "workload")) == programs;
         let has = |results: &Value| list(&results["rows"]).iter().any(|row| wanted(&row));
         let Some(source) = newest(files, "predict", has) else { continue };
         all.extend(list(&source.1.results["rows"]).iter().filter(wanted));
@@ -450,6 +448,25 @@ mod tests {
         assert_eq!(reached(&rows[0]), Some(true));
         assert_eq!(rows.len(), 2, "values that the file lacks have no row");
         assert_eq!(sections[0].sources, [("checkpoint-2026-02-01.json", &files[0].1)]);
+    }
+
+    #[test]
+    fn predictions_of_loops_and_of_programs_come_from_the_newest_file_that_has_them() {
+        let results = |workloads: &[(&str, f64)]| {
+            let row = |&(workload, ratio): &(&str, f64)| json!({"workload": workload, "backing": "swap", "dram_bytes": 4096, "ratio": ratio});
+            json!({"rows": workloads.iter().map(row).collect::<Vec<_>>()})
+        };
+        let rows = |files: &Files| -> (Vec<Option<f64>>, usize) {
+            let section = predict(files).unwrap();
+            (
+                section.rows.iter().map(|row| row.ratio.as_ref().map(|ratio| ratio.value)).collect(),
+                section.sources.len(),
+            )
+        };
+        let loops = file("predict", "2026-02-01", results(&[("scan", 1.1)]));
+        let both = file("predict", "2026-01-01", results(&[("GNU sort", 1.3), ("scan", 1.2)]));
+        assert_eq!(rows(&[loops, both.clone()]), (vec![Some(1.1), Some(1.3)], 2));
+        assert_eq!(rows(&[both]), (vec![Some(1.2), Some(1.3)], 1));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! measuring host, whose processor sleeps. No input is fitted to the predicted runs.
 //!
 //! Device, costs and runs are measured in rounds, and a round's runs are predicted with its own device and costs. The device changes
-//! within minutes: reads are measured again before and after each run of an array, and each run that costs are calibrated on. Medians
+//! within minutes: reads are measured again before and after each predicted run, and each run that costs are calibrated on. Medians
 //! count.
 
 mod pool;
@@ -76,6 +76,11 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// Largest difference of the predicted misses from the measured ones, and of the rates, as parts of the measured ones.
 const MISSES_WITHIN: f64 = 0.02;
 const RATE_WITHIN: f64 = 0.10;
+
+/// Whether a result of this bench is of a recorded program; the others are of loops over an array.
+pub(super) fn is_program(workload: &str) -> bool {
+    Workload::PROGRAMS.iter().any(|program| program.name() == workload)
+}
 
 /// What is behind the DRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
