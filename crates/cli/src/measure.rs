@@ -1,22 +1,21 @@
 //! `deepram media measure`: measures a real file or block device and writes the result as a preset.
 
-use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+mod target;
 
-use anyhow::{Context, bail, ensure};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
 use clap::Args;
 use deepram_core::Bytes;
 use deepram_media::{MEASURED_DEPTH, MEASURED_SIZES, Registry};
-use deepram_trace::workload::mix64;
-use rustix::fs::OFlags;
 use serde::Serialize;
 
-use crate::bench::{BLOCK, aligned};
+pub(crate) use self::target::{Load, Order, Target};
+use crate::bench::BLOCK;
 use crate::output::{Table, emit_json, emit_text, progress};
 
 /// Options of `deepram media measure`.
@@ -63,6 +62,16 @@ pub(crate) struct Measurement {
     bytes: u64,
 }
 
+impl Measurement {
+    fn of(target: &Target, key: String, load: Load, time: Duration) -> anyhow::Result<Self> {
+        let bar = progress("measuring").with_message(key.clone());
+        let (time_us, requests) = target.measure(load, time).with_context(|| key.clone())?;
+        bar.finish_and_clear();
+        let Load { queue_depth, order, bytes, .. } = load;
+        Ok(Self { key, time_us, queue_depth, order, requests, bytes })
+    }
+}
+
 impl MeasureArgs {
     /// Options for a temporary file in a folder under a pager, `seconds` for each measurement.
     pub(crate) fn of_pager(path: &Path, span: Bytes, seconds: f64) -> Self {
@@ -85,214 +94,64 @@ impl MeasureArgs {
         Ok(())
     }
 
+    /// Requests of this size that are under way at once while the interval between completions is measured.
+    fn depth(&self, bytes: u64) -> u64 {
+        match self.order(bytes) {
+            Order::Random => MEASURED_DEPTH,
+            Order::Sequential => SEQUENTIAL_DEPTH,
+        }
+    }
+
     /// The order in which requests of this size go to the places of the file.
-    fn order(&self, bytes: u64) -> Order {
+    pub(crate) fn order(&self, bytes: u64) -> Order {
         if self.sequential && bytes >= SEQUENTIAL_BYTES { Order::Sequential } else { Order::Random }
     }
 }
 
 /// Size from which on `--sequential` concerns requests.
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
+/// Sequential requests that are under way at once: about as many as readahead and write-back send.
+const SEQUENTIAL_DEPTH: u64 = 4;
 
-/// The order in which requests go to the places of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Order {
-    Random,
-    Sequential,
-}
-
-impl Order {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Random => "random",
-            Self::Sequential => "sequential",
-        }
+/// Opens the file or device that the options name, or creates a file in the folder that they name.
+pub(crate) fn open(args: &MeasureArgs) -> anyhow::Result<Target> {
+    args.check()?;
+    let shown = args.path.display();
+    let kind = std::fs::metadata(&args.path).with_context(|| shown.to_string())?.file_type();
+    let span = args.span.0 / (1 << 20) * (1 << 20);
+    ensure!(span >= 64 << 20, "--span {}: expected at least 64 MiB", args.span);
+    if kind.is_dir() {
+        let path = args.path.join(format!("deepram-measure-{}", std::process::id()));
+        return Target::create(path, span, || Ok(()));
     }
-}
-
-/// What requests are measured.
-#[derive(Debug, Clone, Copy)]
-struct Kind {
-    write: bool,
-    durable: bool,
-    order: Order,
-    bytes: u64,
-    queue_depth: u64,
-}
-
-/// The measured file or device.
-pub(crate) struct Target {
-    path: PathBuf,
-    span: u64,
-    writable: bool,
-    /// Whether the file is removed at the end.
-    temporary: bool,
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if self.temporary {
-            // The name of a file that cannot be removed tells which process made it.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Least number of requests of a measurement.
-const LEAST: u64 = 8;
-
-impl Target {
-    pub(crate) fn open(args: &MeasureArgs) -> anyhow::Result<Self> {
-        args.check()?;
-        let shown = args.path.display();
-        let kind = std::fs::metadata(&args.path).with_context(|| shown.to_string())?.file_type();
-        let span = args.span.0 / (1 << 20) * (1 << 20);
-        ensure!(span >= 64 << 20, "--span {}: expected at least 64 MiB", args.span);
-        if kind.is_dir() {
-            let path = args.path.join(format!("deepram-measure-{}", std::process::id()));
-            let target = Self { path, span, writable: true, temporary: true };
-            target.fill()?;
-            return Ok(target);
-        }
-        ensure!(
-            kind.is_file() || kind.is_block_device(),
-            "{shown}: expected a folder, a file or a block device"
-        );
-        let mut file = File::open(&args.path).with_context(|| shown.to_string())?;
-        let length = std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))?;
-        let span = span.min(length / (1 << 20) * (1 << 20));
-        ensure!(span >= 64 << 20, "{shown}: {} long; expected at least 64 MiB", Bytes(length));
-        Ok(Self { path: args.path.clone(), span, writable: args.overwrite, temporary: false })
-    }
-
-    /// Writes a whole new file, so that no read finds a hole.
-    fn fill(&self) -> anyhow::Result<()> {
-        let bar = progress("writing the file");
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&self.path)
-            .with_context(|| self.path.display().to_string())?;
-        let mut chunk = vec![0u8; 1 << 20];
-        for at in (0..self.span).step_by(1 << 20) {
-            // All blocks differ: a device that compresses or deduplicates equal blocks would look too fast.
-            for (index, word) in chunk.chunks_exact_mut(8).enumerate() {
-                word.copy_from_slice(&mix64(at + index as u64).to_le_bytes());
-            }
-            file.write_all_at(&chunk, at).with_context(|| self.path.display().to_string())?;
-        }
-        file.sync_all()?;
-        bar.finish_and_clear();
-        Ok(())
-    }
-
-    fn handle(&self, write: bool, durable: bool) -> anyhow::Result<File> {
-        let mut flags = OFlags::DIRECT;
-        if durable {
-            flags |= OFlags::DSYNC;
-        }
-        OpenOptions::new()
-            .read(true)
-            .write(write)
-            .custom_flags(flags.bits() as i32)
-            .open(&self.path)
-            .with_context(|| format!("{}: cannot be opened for direct I/O", self.path.display()))
-    }
-
-    /// Mean time of one read of `bytes` at a time, as `args` asks for it, measured for about `time`, us.
-    pub(crate) fn read_us(&self, args: &MeasureArgs, bytes: u64, time: Duration) -> anyhow::Result<f64> {
-        let order = args.order(bytes);
-        let read = Kind { write: false, durable: false, order, bytes, queue_depth: 1 };
-        Ok(self.measure("read", read, time)?.time_us)
-    }
-
-    /// Measures requests for about `time`.
-    fn measure(&self, key: &str, kind: Kind, time: Duration) -> anyhow::Result<Measurement> {
-        let Kind { write, durable, order, bytes, queue_depth } = kind;
-        let file = self.handle(write, durable)?;
-        let (done, stop, start) =
-            (AtomicU64::new(0), AtomicBool::new(false), Barrier::new(queue_depth as usize + 1));
-        let next = AtomicU64::new(0);
-        let places = self.span / bytes;
-        let worker = |number: u64| -> std::io::Result<()> {
-            let mut memory = vec![0u8; bytes as usize + BLOCK];
-            let buffer = aligned(&mut memory);
-            for (index, word) in buffer.chunks_exact_mut(8).enumerate() {
-                word.copy_from_slice(&mix64(number << 32 | index as u64).to_le_bytes());
-            }
-            start.wait();
-            let mut draw = mix64(number + 1);
-            while !stop.load(Ordering::Relaxed) {
-                draw = match order {
-                    Order::Random => mix64(draw),
-                    Order::Sequential => next.fetch_add(1, Ordering::Relaxed),
-                };
-                let offset = draw % places * bytes;
-                if write {
-                    file.write_all_at(buffer, offset)?
-                } else {
-                    file.read_exact_at(buffer, offset)?
-                }
-                done.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        };
-        let (elapsed, requests) = std::thread::scope(|scope| -> anyhow::Result<(Duration, u64)> {
-            let workers: Vec<_> =
-                (0..queue_depth).map(|number| scope.spawn(move || worker(number))).collect();
-            start.wait();
-            // The first requests are slower and do not count.
-            std::thread::sleep(time / 10);
-            let (before, began) = (done.load(Ordering::Relaxed), Instant::now());
-            let counted = loop {
-                std::thread::sleep(time);
-                let counted = (began.elapsed(), done.load(Ordering::Relaxed) - before);
-                // The mean of fewer requests means nothing; a stalled device ends the measurement.
-                if counted.1 >= LEAST || counted.0 > time * 20 + Duration::from_secs(5) {
-                    break counted;
-                }
-            };
-            stop.store(true, Ordering::Relaxed);
-            for worker in workers {
-                match worker.join() {
-                    Ok(outcome) => outcome.with_context(|| format!("{}: {key}", self.path.display()))?,
-                    Err(_) => bail!("{key}: a measuring thread panicked"),
-                }
-            }
-            Ok(counted)
-        })?;
-        ensure!(requests > 0, "{key}: no request completed within {time:?}; give more --seconds");
-        let time_us = elapsed.as_secs_f64() * 1e6 / requests as f64;
-        Ok(Measurement { key: key.into(), time_us, queue_depth, order, requests, bytes })
-    }
+    ensure!(kind.is_file() || kind.is_block_device(), "{shown}: expected a folder, a file or a block device");
+    ensure!(
+        args.overwrite,
+        "{shown}: the measurement overwrites its contents; give --overwrite to allow this, or give a folder"
+    );
+    let mut file = File::open(&args.path).with_context(|| shown.to_string())?;
+    let length = std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))?;
+    let span = span.min(length / (1 << 20) * (1 << 20));
+    ensure!(span >= 64 << 20, "{shown}: {} long; expected at least 64 MiB", Bytes(length));
+    Ok(Target::existing(args.path.clone(), span))
 }
 
 /// Measures an open file or device. Returns the measurements and the text of the preset file.
 pub(crate) fn measure(args: &MeasureArgs, target: &Target) -> anyhow::Result<(Vec<Measurement>, String)> {
-    ensure!(
-        target.writable,
-        "{}: the measurement overwrites its contents; give --overwrite to allow this, or give a folder",
-        args.path.display()
-    );
     let time = Duration::from_secs_f64(args.seconds);
     let mut measurements = Vec::new();
     for (write, op) in [(false, "read"), (true, "write")] {
         for Bytes(bytes) in MEASURED_SIZES {
             let size =
                 if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
-            for (suffix, queue_depth) in [("", 1), ("_interval", MEASURED_DEPTH)] {
-                let key = format!("{op}_{size}{suffix}");
-                let bar = progress("measuring").with_message(key.clone());
-                let kind = Kind { write, durable: false, order: args.order(bytes), bytes, queue_depth };
-                measurements.push(target.measure(&key, kind, time)?);
-                bar.finish_and_clear();
+            for (suffix, queue_depth) in [("", 1), ("_interval", args.depth(bytes))] {
+                let load = Load { write, ..Load::reads(args.order(bytes), bytes, queue_depth) };
+                measurements.push(Measurement::of(target, format!("{op}_{size}{suffix}"), load, time)?);
             }
         }
     }
-    let bytes = BLOCK as u64;
-    let durable = Kind { write: true, durable: true, order: Order::Random, bytes, queue_depth: 1 };
-    measurements.push(target.measure("durable_write_4k", durable, time)?);
+    let durable = Load { write: true, durable: true, ..Load::reads(Order::Random, BLOCK as u64, 1) };
+    measurements.push(Measurement::of(target, "durable_write_4k".into(), durable, time)?);
     let text = preset(args, target, &measurements);
     // The preset must parse.
     Registry::builtin()?.add("the measured preset", &text)?;
@@ -300,7 +159,7 @@ pub(crate) fn measure(args: &MeasureArgs, target: &Target) -> anyhow::Result<(Ve
 }
 
 pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
-    let (measurements, text) = measure(args, &Target::open(args)?)?;
+    let (measurements, text) = measure(args, &open(args)?)?;
     if let Some(out) = &args.out {
         std::fs::write(out, &text).with_context(|| out.display().to_string())?;
     }
@@ -340,10 +199,10 @@ fn preset(args: &MeasureArgs, target: &Target, measurements: &[Measurement]) -> 
         "[file.{}]\nabout = \"{}, measured\"\nspan = {{ value = {}, unit = \"MiB\", source = \"{source}\" }}\n",
         args.name,
         quoted(&args.path),
-        target.span >> 20
+        target.span() >> 20
     );
     for Measurement { key, time_us, queue_depth, order, .. } in measurements {
-        let order = order.name();
+        let order: &str = (*order).into();
         let _ = writeln!(
             text,
             "{key} = {{ value = {time_us:.3}, unit = \"us\", condition = \"{order}, direct, queue depth {queue_depth}, mean of {} s\", source = \"{source}\" }}",

@@ -239,8 +239,7 @@ fn run(args: &MemoryArgs, workload: Workload) -> anyhow::Result<Report> {
     let scratch = Scratch::new(&args.dir).with_context(|| args.dir.display().to_string())?;
     let bar = progress("measuring the device");
     let updates = workload == Workload::Updates;
-    let mut device =
-        Device::create(scratch.file("device"), args.size.0, args.threads, updates, args.seed, &signals)?;
+    let mut device = Device::create(scratch.file("device"), args.size.0, args.threads, updates, &signals)?;
     let mut entries: Vec<PeerRuns> = args
         .peers
         .iter()

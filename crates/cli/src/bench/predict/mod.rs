@@ -7,9 +7,9 @@
 //! of DRAM that is not predicted. The time of a fault is negative where a handler that polls sees a read complete earlier than the
 //! measuring host, whose processor sleeps. No input is fitted to the predicted runs.
 //!
-//! Device, costs and runs are measured in rounds, and a round's runs are predicted with its own device and costs. The device changes
-//! within minutes: reads are measured again before and after each predicted run, and each run that costs are calibrated on. Medians
-//! count.
+//! Device, costs and runs are measured in rounds. The device changes within minutes: reads, alone and beside writes, are measured again
+//! before and after each predicted run, and each run that costs are calibrated on. Each run is predicted with its own device; the costs,
+//! which do not change with the device, are the medians of all rounds. Medians of the runs count.
 
 mod pool;
 mod programs;
@@ -32,7 +32,7 @@ use self::programs::Program;
 use self::swap::SwapCosts;
 use self::workload::Workload;
 use super::{OutputArgs, Report, Scratch, timed};
-use crate::measure::{MeasureArgs, Target, measure};
+use crate::measure::{Load, MeasureArgs, Target, measure, open};
 use crate::output::{Table, progress};
 
 /// Options of `deepram bench predict`.
@@ -215,6 +215,8 @@ struct Row {
     /// Rates of all runs, and those predicted for them.
     runs_per_s: Vec<f64>,
     predictions_per_s: Vec<f64>,
+    /// Time of a read of 4 KiB beside each run, beside as many writes as the run made.
+    reads_us: Vec<f64>,
     ratio: f64,
     predicted_misses: f64,
     measured_misses: f64,
@@ -242,6 +244,7 @@ impl Row {
             measured_per_s: measured.per_s,
             runs_per_s: cell.runs.iter().map(|run| run.per_s).collect(),
             predictions_per_s: cell.predictions.iter().map(|run| run.per_s).collect(),
+            reads_us: cell.devices.iter().map(read_us).collect(),
             ratio,
             predicted_misses,
             measured_misses,
@@ -310,16 +313,18 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
         }
     }
     bar.set_message("simulating");
+    let pool_costs = median_of(&rounds, |round| round.pool_costs, PoolCosts::median);
+    let swap_costs = median_of(&rounds, |round| round.swap_costs, SwapCosts::median);
     for (number, round) in rounds.iter().enumerate() {
         let mut simulated_programs = Vec::new();
         for ((work, program), ample) in programs.iter().zip(&round.ample) {
-            let Some(costs) = &round.swap_costs else { break };
+            let Some(costs) = &swap_costs else { break };
             simulated_programs.push((*work, program, program.think_times(&round.file, costs, ample.per_s)?));
         }
         for cell in &mut cells {
             let program = simulated_programs.iter().find(|(work, ..)| *work == cell.work);
             let file = &cell.devices[number];
-            let predicted = match (program, cell.backing, &round.pool_costs, &round.swap_costs) {
+            let predicted = match (program, cell.backing, &pool_costs, &swap_costs) {
                 (Some((_, program, think_times)), _, _, Some(costs)) => {
                     program.simulate(file, costs, cell.dram, think_times)?
                 }
@@ -337,15 +342,24 @@ pub(super) fn run(args: &PredictArgs) -> anyhow::Result<Report> {
     }
     bar.finish_and_clear();
     let of = |value: &dyn Fn(&Round) -> f64| median(rounds.iter().map(value).collect());
-    let pool_costs: Vec<PoolCosts> = rounds.iter().filter_map(|round| round.pool_costs).collect();
-    let swap_costs: Vec<SwapCosts> = rounds.iter().filter_map(|round| round.swap_costs).collect();
     let report = PredictReport {
-        device_read_us: of(&|round| round.file.latency(false, Bytes(PAGE)).0 as f64 / 1e6),
-        pool_costs: (!pool_costs.is_empty()).then(|| PoolCosts::median(&pool_costs)),
-        swap_costs: (!swap_costs.is_empty()).then(|| SwapCosts::median(&swap_costs)),
+        device_read_us: of(&|round| read_us(&round.file)),
+        pool_costs,
+        swap_costs,
         rows: cells.iter().map(Row::new).collect(),
     };
     Report::new(&report, text(&report, &programs))
+}
+
+/// Time of a single read of a page, us.
+fn read_us(file: &MeasuredFile) -> f64 {
+    file.latency(false, Bytes(PAGE)).0 as f64 / 1e6
+}
+
+/// The median of the costs of all rounds, if they were measured.
+fn median_of<T>(rounds: &[Round], costs: fn(&Round) -> Option<T>, median: fn(&[T]) -> T) -> Option<T> {
+    let all: Option<Vec<T>> = rounds.iter().map(costs).collect();
+    all.map(|all| median(&all))
 }
 
 /// What is measured in a round beside its cells.
@@ -370,23 +384,36 @@ impl Device {
     fn measure(args: &PredictArgs) -> anyhow::Result<Self> {
         let beside = Duration::from_secs_f64(args.seconds * BESIDE_SHARE);
         let args = MeasureArgs::of_pager(&args.dir, args.data, args.seconds);
-        let target = Target::open(&args)?;
+        let target = open(&args)?;
         let (_, preset) = measure(&args, &target)?;
         let mut registry = Registry::builtin()?;
         registry.add("the measured device", &preset)?;
         Ok(Self { file: registry.get("file.measured")?, target, args, beside })
     }
 
-    /// Makes a run. Returns its outcome and the device with the mean times of reads before and after it.
-    fn beside<T>(&self, run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, MeasuredFile)> {
-        let reads = || -> anyhow::Result<[f64; 2]> {
-            let read = |bytes| self.target.read_us(&self.args, bytes, self.beside);
-            Ok([read(PAGE)?, read(1 << 20)?])
+    /// Mean times of three kinds of reads, ns: of 4 KiB, of 4 KiB beside as many written bytes, and of 1 MiB.
+    fn reads(&self) -> anyhow::Result<[f64; 3]> {
+        let read = |bytes, beside_writes| -> anyhow::Result<f64> {
+            let load = Load { beside_writes, ..Load::reads(self.args.order(bytes), bytes, 1) };
+            Ok(self.target.measure(load, self.beside)?.0 * 1e3)
         };
-        let before = reads()?;
+        Ok([read(PAGE, false)?, read(PAGE, true)?, read(1 << 20, false)?])
+    }
+
+    /// Makes a run. Returns its outcome and the device with the mean times of reads before and after it. Reads of 4 KiB take longer in
+    /// proportion to the bytes that the run wrote for each that it read.
+    fn beside(
+        &self,
+        run: impl FnOnce() -> anyhow::Result<Outcome>,
+    ) -> anyhow::Result<(Outcome, MeasuredFile)> {
+        let before = self.reads()?;
         let outcome = run()?;
-        let after = reads()?;
-        let [small, large] = [0, 1].map(|n| Picos((f64::midpoint(before[n], after[n]) * 1e6) as u64));
+        let after = self.reads()?;
+        let [alone, beside_writes, large] = [0, 1, 2].map(|n| f64::midpoint(before[n], after[n]));
+        let Counts { misses, read_ahead, written, .. } = outcome.counts;
+        let written = written / (misses + read_ahead).max(f64::MIN_POSITIVE);
+        let small = alone + (beside_writes - alone).max(0.0) * written.min(1.0);
+        let [small, large] = [small, large].map(|ns| Picos((ns * 1e3) as u64));
         Ok((outcome, self.file.clone().with_reads(small, large)))
     }
 }
