@@ -33,7 +33,7 @@ pub(crate) struct MeasureArgs {
     /// Seconds for each measurement
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     seconds: f64,
-    /// Send the requests of 1 MiB to neighbouring places one after another, as readahead and write-back do, not to random ones
+    /// Send the requests of 1 MiB to neighbouring places, at queue depths 1 and 4, as readahead and write-back do
     #[arg(long)]
     sequential: bool,
     /// Overwrite the contents of an existing file or device

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Direct I/O aligns offsets, lengths and addresses to this many bytes.
 pub const ALIGN: usize = 4096;
@@ -35,6 +35,14 @@ impl AlignedBuf {
         };
         let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
         Self { ptr, len }
+    }
+
+    /// Asks for huge pages under a buffer that has not been used; the kernel may have none.
+    #[must_use]
+    pub fn in_huge_pages(self) -> Self {
+        // SAFETY: the advice changes no contents of memory that is owned by `self`.
+        let _ = unsafe { madvise(self.ptr.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
+        self
     }
 
     fn layout(len: usize) -> Layout {

@@ -2,7 +2,7 @@
 //! times.
 //!
 //! Each request size and direction has two figures: the latency of one request at queue depth 1, and the
-//! interval between completions at queue depth 32. Their ratio is the device's parallelism. Between the
+//! interval between completions at queue depth 32 (of sequential requests: 4). Their ratio is the device's parallelism. Between the
 //! measured sizes both figures are interpolated linearly; beyond the largest size they are proportional
 //! to the bytes.
 
@@ -10,7 +10,7 @@ use deepram_core::units::{Bytes, Picos};
 
 use crate::model::{InvalidFigure, kind};
 
-/// Queue depth of the measured completion intervals.
+/// Queue depth of the measured completion intervals of requests in random order: the largest of all.
 pub const MEASURED_DEPTH: u64 = 32;
 
 kind! {
@@ -149,7 +149,7 @@ impl MeasuredFile {
         self
     }
 
-    /// Interval between completions of requests of `bytes` at queue depth [`MEASURED_DEPTH`].
+    /// Interval between completions of requests of `bytes` with many in flight (queue depth [`MEASURED_DEPTH`] in random order).
     pub fn completion_interval(&self, write: bool, bytes: Bytes) -> Picos {
         self.at(write, false, bytes)
     }

@@ -275,11 +275,5 @@ fn device_written(dir: &Path) -> Option<u64> {
     Some(sectors * 512)
 }
 
-/// Unit of direct I/O, bytes: a transfer covers whole blocks, in memory at a multiple of this size.
+/// Size of a random request of a device measurement, bytes.
 pub(crate) const BLOCK: usize = 4096;
-
-/// The part of `memory` that begins at a multiple of [`BLOCK`]; it is one block shorter.
-pub(crate) fn aligned(memory: &mut [u8]) -> &mut [u8] {
-    let (skip, len) = (memory.as_ptr().align_offset(BLOCK), memory.len() - BLOCK);
-    &mut memory[skip..skip + len]
-}

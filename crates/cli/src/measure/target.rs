@@ -3,17 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use deepram_core::Bytes;
+use deepram_linux::buffer::AlignedBuf;
 use deepram_trace::workload::mix64;
 use rustix::fs::{Advice, OFlags, fadvise};
 use serde::Serialize;
 
-use crate::bench::{BLOCK, aligned};
 use crate::output::progress;
 
 /// Size of a concurrent write, bytes: a write-back batch of the pager.
@@ -22,6 +22,11 @@ const WRITE: u64 = 256 << 10;
 const AHEAD: u64 = 2 << 20;
 /// Interval at which readers and the writer poll each other.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
+/// Memory of the requests that are counted. They use all of it by turns, as a pager does: into some MiB of a virtual machine's memory the
+/// device reads half as fast as into others (docs/adr/0014).
+const MEMORY: u64 = 64 << 20;
+/// Memory of concurrent writes.
+const WRITE_MEMORY: u64 = 4 << 20;
 /// Least number of requests of a measurement at each queue depth.
 const LEAST: u64 = 8;
 /// Bytes that are written at a time when the file is filled.
@@ -71,6 +76,8 @@ pub(crate) struct Target {
     temporary: bool,
     /// Number of the next request. Each goes to another place: a cache of the device would serve a place again.
     next: AtomicU64,
+    /// [`MEMORY`], then [`WRITE_MEMORY`]; in huge pages, as streams are read.
+    memory: Mutex<AlignedBuf>,
 }
 
 impl Drop for Target {
@@ -84,8 +91,14 @@ impl Drop for Target {
 
 impl Target {
     /// An existing file or device, of which the first `span` bytes are measured.
-    pub(crate) const fn existing(path: PathBuf, span: u64) -> Self {
-        Self { path, span, temporary: false, next: AtomicU64::new(0) }
+    pub(crate) fn existing(path: PathBuf, span: u64) -> Self {
+        Self::new(path, span, false)
+    }
+
+    fn new(path: PathBuf, span: u64, temporary: bool) -> Self {
+        let mut memory = AlignedBuf::zeroed((MEMORY + WRITE_MEMORY) as usize).in_huge_pages();
+        randomize(&mut memory, u64::MAX / 2);
+        Self { path, span, temporary, next: AtomicU64::new(0), memory: Mutex::new(memory) }
     }
 
     /// Writes a new file, which is removed at the end; `check` ends this with an error.
@@ -96,7 +109,7 @@ impl Target {
     ) -> anyhow::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
         let file = file.with_context(|| path.display().to_string())?;
-        let target = Self { path, span, temporary: true, next: AtomicU64::new(0) };
+        let target = Self::new(path, span, true);
         fill(&file, span, check).with_context(|| target.path.display().to_string())?;
         Ok(target)
     }
@@ -126,12 +139,13 @@ impl Target {
         ensure!(places > 0, "{}: the file has fewer than {}", self.path.display(), Bytes(load.bytes));
         let (begun, done, written) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (stop, start) = (AtomicBool::new(false), Barrier::new(load.queue_depth as usize + 1));
-        let worker = |number: u64| -> std::io::Result<()> {
-            let mut memory = vec![0_u8; load.bytes as usize + BLOCK];
-            let buffer = aligned(&mut memory);
-            randomize(buffer, number << 32);
+        let worker = |memory: &mut [u8]| -> std::io::Result<()> {
+            let slots = memory.len() as u64 / load.bytes;
             start.wait();
-            while !stop.load(Relaxed) {
+            for slot in (0..slots).cycle() {
+                if stop.load(Relaxed) {
+                    break;
+                }
                 let read = begun.fetch_add(1, Relaxed) * load.bytes;
                 while load.beside_writes && read > written.load(Relaxed) + AHEAD && !stop.load(Relaxed) {
                     std::thread::sleep(POLL_INTERVAL);
@@ -141,7 +155,7 @@ impl Target {
                     Order::Random => mix64(next),
                     Order::Sequential => next,
                 };
-                let offset = place % places * load.bytes;
+                let (buffer, offset) = (part(memory, slot, load.bytes), place % places * load.bytes);
                 if load.write {
                     file.write_all_at(buffer, offset)?;
                 } else {
@@ -151,10 +165,7 @@ impl Target {
             }
             Ok(())
         };
-        let writer = || -> std::io::Result<()> {
-            let mut memory = vec![0_u8; WRITE as usize + BLOCK];
-            let buffer = aligned(&mut memory);
-            randomize(buffer, u64::MAX << 32);
+        let writer = |memory: &mut [u8]| -> std::io::Result<()> {
             let places = (self.span / WRITE).max(1);
             while !stop.load(Relaxed) {
                 let so_far = written.load(Relaxed);
@@ -162,16 +173,28 @@ impl Target {
                     std::thread::sleep(POLL_INTERVAL);
                     continue;
                 }
+                let buffer = part(memory, so_far / WRITE % (WRITE_MEMORY / WRITE), WRITE);
                 file.write_all_at(buffer, so_far / WRITE % places * WRITE)?;
                 written.fetch_add(WRITE, Relaxed);
             }
             Ok(())
         };
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let (of_workers, of_writer) = memory.split_at_mut(MEMORY as usize);
+        // A whole number of requests for each worker.
+        let of_worker = MEMORY / load.queue_depth / load.bytes * load.bytes;
+        ensure!(
+            of_worker > 0,
+            "{} requests of {} at once: at most {}",
+            load.queue_depth,
+            Bytes(load.bytes),
+            Bytes(MEMORY)
+        );
         let counted = std::thread::scope(|scope| -> anyhow::Result<(Duration, u64)> {
-            let mut threads: Vec<_> =
-                (0..load.queue_depth).map(|number| scope.spawn(move || worker(number))).collect();
+            let parts = of_workers.chunks_exact_mut(of_worker as usize).take(load.queue_depth as usize);
+            let mut threads: Vec<_> = parts.map(|memory| scope.spawn(move || worker(memory))).collect();
             start.wait();
-            threads.extend(load.beside_writes.then(|| scope.spawn(writer)));
+            threads.extend(load.beside_writes.then(|| scope.spawn(move || writer(of_writer))));
             // The first requests are slower and do not count.
             std::thread::sleep(time / 10);
             let (before, began) = (done.load(Relaxed), Instant::now());
@@ -200,6 +223,11 @@ impl Target {
         );
         Ok((elapsed.as_secs_f64() * 1e6 / requests as f64, requests))
     }
+}
+
+/// Part `number` of `bytes` bytes of a memory.
+fn part(memory: &mut [u8], number: u64, bytes: u64) -> &mut [u8] {
+    &mut memory[(number * bytes) as usize..][..bytes as usize]
 }
 
 /// Gives each word of a buffer another value: a device that compresses or deduplicates equal blocks would look too fast.
