@@ -69,6 +69,8 @@ const PAGE: u64 = 4096;
 const RATIOS: [u64; 3] = [8, 4, 2];
 /// Size of the data over that of DRAM in the calibration runs; it is none of those that are predicted.
 const CALIBRATION: u64 = 3;
+/// The same in the calibration run of pages that are read ahead one by one: DRAM in which there are no huge pages.
+const CALIBRATION_OF_PAGES: u64 = 6;
 /// Part of the time of a device measurement that each measurement of reads beside a run takes.
 const BESIDE_SHARE: f64 = 0.2;
 /// Computing before each step in [`time_apart`].

@@ -62,17 +62,17 @@ impl PoolCosts {
     }
 }
 
-/// Two equal pools in files, filled in order with `data` bytes that are all on flash. Updates have a pool of their own: they move
-/// segments away from their neighbours, and a scan of those reads them one by one.
+/// A pool in a file, filled in order with `data` bytes that are all on flash. Updates run in a new pool each time: they move segments
+/// away from their neighbours, and a scan of those reads them one by one.
 pub(super) struct FilledPool {
     read: PathBuf,
     updated: PathBuf,
     data: u64,
 }
 
-fn create(path: &Path, data: u64) -> anyhow::Result<()> {
-    // Flash for the data, its older versions, and the first page, which holds the named roots.
-    Pool::create(&[path], &CreateOptions::new(data + (1 << 20)))?;
+fn create(path: &Path, data: u64, flash: Option<u64>) -> anyhow::Result<()> {
+    // Besides the data the first page, which holds the named roots.
+    Pool::create(&[path], &CreateOptions { flash, ..CreateOptions::new(data + (1 << 20)) })?;
     Ok(())
 }
 
@@ -93,13 +93,12 @@ fn options(dram: u64, huge_pages: bool) -> OpenOptions {
 impl FilledPool {
     pub(super) fn create(scratch: &Scratch, data: u64) -> anyhow::Result<Self> {
         let [read, updated] = ["read.pool", "updated.pool"].map(|name| scratch.file(name));
-        Self::fill(&read, data)?;
-        Self::fill(&updated, data)?;
+        Self::fill(&read, data, None)?;
         Ok(Self { read, updated, data })
     }
 
-    fn fill(path: &Path, data: u64) -> anyhow::Result<()> {
-        create(path, data)?;
+    fn fill(path: &Path, data: u64, flash: Option<u64>) -> anyhow::Result<()> {
+        create(path, data, flash)?;
         let pool = Pool::open(&[path], &options((data / 4).max(64 << 20), true))?;
         let addr = pool.alloc(data, Lifetime::Permanent)?;
         pool.set_root("data", addr, data)?;
@@ -123,7 +122,7 @@ impl FilledPool {
         accesses: u64,
     ) -> anyhow::Result<PoolCosts> {
         let path = scratch.file("cost.pool");
-        create(&path, 2 * SEGMENTS * PAGE)?;
+        create(&path, 2 * SEGMENTS * PAGE, None)?;
         let faults = FaultOptions { readahead: false, pin_lone_thread: true, ..FaultOptions::default() };
         let pool = Pool::open(&[&path], &OpenOptions::new(4 * SEGMENTS * PAGE).faults(faults))?;
         let bytes = SEGMENTS * PAGE;
@@ -149,15 +148,18 @@ impl FilledPool {
         let fault_ns = super::fault_ns(&file, &ran, hit_ns, 0.0)?;
         let idle =
             PoolCosts { hit_ns, fault_ns, first_store_ns, write_back_ns, install_ns: 0.0, stage_ns: 0.0 };
-        let of_scan = |huge_pages, costs: &dyn Fn(f64) -> PoolCosts| {
+        let of_scan = |dram, huge_pages, costs: &dyn Fn(f64) -> PoolCosts| {
             let (ran, file) = device.beside(|| self.measure(dram, Workload::Scan, accesses, huge_pages))?;
             let sizes = (self.data, dram, ran.frames.unwrap_or(0));
             super::cost_of_rate(ran.per_s, |cost| {
                 Ok(simulate(&file, &costs(cost), sizes, Workload::Scan, accesses, huge_pages)?.per_s)
             })
         };
-        let install_ns = of_scan(false, &|install_ns| PoolCosts { install_ns, ..idle })?;
-        let stage_ns = of_scan(true, &|stage_ns| PoolCosts { install_ns, stage_ns, ..idle })?;
+        let install_ns = of_scan(self.data / super::CALIBRATION_OF_PAGES, false, &|install_ns| PoolCosts {
+            install_ns,
+            ..idle
+        })?;
+        let stage_ns = of_scan(dram, true, &|stage_ns| PoolCosts { install_ns, stage_ns, ..idle })?;
         Ok(PoolCosts { install_ns, stage_ns, ..idle })
     }
 
@@ -169,11 +171,15 @@ impl FilledPool {
         accesses: u64,
         huge_pages: bool,
     ) -> anyhow::Result<Outcome> {
+        let count = work.count(self.data, accesses);
         let path = if work.writes() { &self.updated } else { &self.read };
+        if work.writes() {
+            // Flash for the data and for all that may be written: no block is reclaimed, which is not simulated either.
+            Self::fill(path, self.data, Some(3 * self.data + 2 * count * 2 * PAGE))?;
+        }
         let pool = Pool::open(&[path], &options(dram, huge_pages))
             .with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
         let words = words(&pool, self.data)?;
-        let count = work.count(self.data, accesses);
         let mut all = work.words(self.data);
         let mut access = |count: u64| {
             for (n, at) in (0..).zip(all.by_ref().take(count as usize)) {
@@ -201,6 +207,9 @@ impl FilledPool {
         let frames = Some(before.frames.max(after.frames));
         drop(words);
         pool.close()?;
+        if work.writes() {
+            std::fs::remove_file(path)?;
+        }
         Ok(Outcome { per_s: count as f64 / time.as_secs_f64(), counts, frames })
     }
 }

@@ -149,7 +149,8 @@ pub(super) fn costs(
     (0..PAGES).for_each(|page| load(&memory, page));
     let first_store_ns = (super::time_apart(PAGES, |page| store(&memory, page)) - hit_ns).max(0.0);
     drop(memory);
-    let dram = data / super::CALIBRATION / PAGE * PAGE;
+    let [dram, small] =
+        [super::CALIBRATION, super::CALIBRATION_OF_PAGES].map(|ratio| data / ratio / PAGE * PAGE);
     let (ran, file) = device.beside(|| measure(dir, data, dram, Workload::Reads, accesses, true))?;
     let costs = SwapCosts {
         hit_ns,
@@ -162,14 +163,14 @@ pub(super) fn costs(
         write_back_ns,
         stage_ns: 0.0,
     };
-    let of_scan = |huge_pages, costs: &dyn Fn(f64) -> SwapCosts| {
+    let of_scan = |dram, huge_pages, costs: &dyn Fn(f64) -> SwapCosts| {
         let (ran, file) = device.beside(|| measure(dir, data, dram, Workload::Scan, accesses, huge_pages))?;
         super::cost_of_rate(ran.per_s, |cost| {
             Ok(simulate(&file, &costs(cost), data, dram, Workload::Scan, accesses, huge_pages)?.per_s)
         })
     };
-    let install_ns = of_scan(false, &|install_ns| SwapCosts { install_ns, ..costs })?;
-    let stage_ns = of_scan(true, &|stage_ns| SwapCosts { install_ns, stage_ns, ..costs })?;
+    let install_ns = of_scan(small, false, &|install_ns| SwapCosts { install_ns, ..costs })?;
+    let stage_ns = of_scan(dram, true, &|stage_ns| SwapCosts { install_ns, stage_ns, ..costs })?;
     Ok(SwapCosts { install_ns, stage_ns, ..costs })
 }
 
