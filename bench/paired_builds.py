@@ -39,9 +39,11 @@ def counted_threads(count: int) -> str:
 
 
 def memory_rates(results: Any) -> Iterator[tuple[str, float]]:
-    """Accesses a second, by peer."""
+    """Accesses a second, and the inverse of the 99.9th percentile of their times, by peer."""
     for peer in results["peers"]:
         yield peer["peer"], peer["rate"]["median"]
+        if peer["p999_us"]:
+            yield f"{peer['peer']}, p99.9", 1 / peer["p999_us"]["median"]
 
 
 def checkpoint_rates(results: Any) -> Iterator[tuple[str, float]]:

@@ -178,7 +178,7 @@ impl Cache {
                 drop(state);
                 // Let the thread run first whose faults are served on this processor.
                 std::thread::yield_now();
-                state = self.lock();
+                state = self.lock_after_waiters();
                 continue;
             }
             self.shed_idle_stages(&mut state);

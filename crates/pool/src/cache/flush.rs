@@ -234,7 +234,7 @@ impl Cache {
     pub(crate) fn copy_contents(&self, segments: &[Index], wanted: &[usize], buffers: &mut [&mut [u8]]) {
         for (wanted, buffers) in wanted.chunks(COPY_BATCH).zip(buffers.chunks_mut(COPY_BATCH)) {
             let mut open: Vec<Index> = wanted.iter().map(|&item| segments[item]).collect();
-            let mut state = self.lock();
+            let mut state = self.lock_after_waiters();
             if state.halted.is_some() {
                 // The frames are no longer readable, and the stores write nothing.
                 return;

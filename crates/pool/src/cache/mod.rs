@@ -51,7 +51,7 @@ mod threads;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 use deepram_core::paging::readahead::{Streams, max_window};
@@ -81,6 +81,10 @@ pub(crate) use threads::{HandlerPlan, Handlers};
 
 /// Largest number of errors kept for `take_errors`.
 const MAX_ERRORS: usize = 64;
+/// Attempts to take the lock before a thread sleeps.
+const SPINS: usize = 1000;
+/// Most times that a thread in the background lets others run while threads wait for the lock.
+const YIELDS: usize = 1000;
 
 /// A segment of the pool: controller and segment in one number, in the order of the mapped region.
 pub(crate) type Index = u32;
@@ -94,6 +98,8 @@ pub(crate) struct Cache {
     /// Segments between the first segments of two controllers.
     stride: u32,
     state: Mutex<CacheState>,
+    /// Threads that wait for the lock.
+    lock_waiters: AtomicUsize,
     /// Notified when a fill ends, a frame becomes free, or a frozen segment is copied.
     changed: Condvar,
     /// Notified when the evictor has work.
@@ -236,6 +242,7 @@ impl Cache {
             segment_bytes,
             per_page,
             stride: stride_pages * per_page,
+            lock_waiters: AtomicUsize::new(0),
             state: Mutex::new(CacheState {
                 segments: vec![SegmentState::ABSENT; segments],
                 resident: 0,
@@ -285,7 +292,37 @@ impl Cache {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.lock_or_halt(self.state.lock())
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => self.lock_or_halt(Err(poisoned)),
+            Err(TryLockError::WouldBlock) => {
+                self.lock_waiters.fetch_add(1, Relaxed);
+                let state = self.lock_soon();
+                self.lock_waiters.fetch_sub(1, Relaxed);
+                state
+            }
+        }
+    }
+
+    /// Waits for the lock, which is rarely held for longer than a thread takes to sleep and to wake.
+    fn lock_soon(&self) -> MutexGuard<'_, CacheState> {
+        let spun = (0..SPINS).find_map(|_| {
+            std::hint::spin_loop();
+            self.state.try_lock().ok()
+        });
+        spun.unwrap_or_else(|| self.lock_or_halt(self.state.lock()))
+    }
+
+    /// Takes the lock for a thread in the background that has just released it, after those that wait: the mutex is not fair, and a
+    /// thread that sleeps takes longer to wake than this one to take the lock again.
+    fn lock_after_waiters(&self) -> MutexGuard<'_, CacheState> {
+        for _ in 0..YIELDS {
+            if self.lock_waiters.load(Relaxed) == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.lock()
     }
 
     fn wait<'a>(&'a self, mut guard: MutexGuard<'a, CacheState>) -> MutexGuard<'a, CacheState> {
