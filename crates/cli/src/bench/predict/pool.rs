@@ -174,8 +174,8 @@ impl FilledPool {
         let count = work.count(self.data, accesses);
         let path = if work.writes() { &self.updated } else { &self.read };
         if work.writes() {
-            // Flash for the data and for all that may be written: no block is reclaimed, which is not simulated either.
-            Self::fill(path, self.data, Some(3 * self.data + 2 * count * 2 * PAGE))?;
+            // Flash for the data, all that is written, and a reserve: no block is reclaimed, which is not simulated either.
+            Self::fill(path, self.data, Some(2 * self.data + 2 * count * PAGE))?;
         }
         let pool = Pool::open(&[path], &options(dram, huge_pages))
             .with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
@@ -204,6 +204,11 @@ impl FilledPool {
             read_ahead: each(before.readahead_segments, after.readahead_segments),
             written: each(before.write_backs, after.write_backs),
         };
+        ensure!(
+            after.blocks_reclaimed == before.blocks_reclaimed,
+            "{}: blocks were reclaimed, which is not simulated",
+            path.display()
+        );
         let frames = Some(before.frames.max(after.frames));
         drop(words);
         pool.close()?;
