@@ -297,20 +297,16 @@ impl Cache {
             Err(TryLockError::Poisoned(poisoned)) => self.lock_or_halt(Err(poisoned)),
             Err(TryLockError::WouldBlock) => {
                 self.lock_waiters.fetch_add(1, Relaxed);
-                let state = self.lock_soon();
+                // The lock is rarely held for longer than a thread takes to sleep and to wake.
+                let spun = (0..SPINS).find_map(|_| {
+                    std::hint::spin_loop();
+                    self.state.try_lock().ok()
+                });
+                let state = spun.unwrap_or_else(|| self.lock_or_halt(self.state.lock()));
                 self.lock_waiters.fetch_sub(1, Relaxed);
                 state
             }
         }
-    }
-
-    /// Waits for the lock, which is rarely held for longer than a thread takes to sleep and to wake.
-    fn lock_soon(&self) -> MutexGuard<'_, CacheState> {
-        let spun = (0..SPINS).find_map(|_| {
-            std::hint::spin_loop();
-            self.state.try_lock().ok()
-        });
-        spun.unwrap_or_else(|| self.lock_or_halt(self.state.lock()))
     }
 
     /// Takes the lock for a thread in the background that has just released it, after those that wait: the mutex is not fair, and a

@@ -3,9 +3,9 @@
 //!
 //! Every input of a prediction is measured in the same run: the device (as `deepram media measure`), the steps of a fault
 //! alone, and the software time of a fault under device reads. Second chances and first stores are measured between computing. The
-//! software time is calibrated on random loads, and the times of a page that is read ahead and of one in a huge page on scans, at a size
-//! of DRAM that is not predicted. The time of a fault is negative where a handler that polls sees a read complete earlier than the
-//! measuring host, whose processor sleeps. No input is fitted to the predicted runs.
+//! software time is calibrated on random loads, the time of a page in a huge page on scans, and that of a page that is read ahead on scans
+//! in less DRAM, where there are no huge pages; none of these sizes of DRAM is predicted. The time of a fault is negative where a handler
+//! that polls sees a read complete earlier than the measuring host, whose processor sleeps. No input is fitted to the predicted runs.
 //!
 //! Device, costs and runs are measured in rounds. The device changes within minutes: reads, alone and beside writes, are measured again
 //! before and after each predicted run, and each run that costs are calibrated on. Each run is predicted with its own device; the costs,

@@ -172,11 +172,13 @@ impl FilledPool {
         huge_pages: bool,
     ) -> anyhow::Result<Outcome> {
         let count = work.count(self.data, accesses);
-        let path = if work.writes() { &self.updated } else { &self.read };
-        if work.writes() {
+        let path = if work.writes() {
             // Flash for the data, all that is written, and a reserve: no block is reclaimed, which is not simulated either.
-            Self::fill(path, self.data, Some(2 * self.data + 2 * count * PAGE))?;
-        }
+            Self::fill(&self.updated, self.data, Some(2 * self.data + 2 * count * PAGE))?;
+            &self.updated
+        } else {
+            &self.read
+        };
         let pool = Pool::open(&[path], &options(dram, huge_pages))
             .with_context(|| format!("with {} of DRAM", Bytes(dram)))?;
         let words = words(&pool, self.data)?;
