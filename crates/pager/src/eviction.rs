@@ -261,11 +261,15 @@ impl Inner {
             if chunk[at].read_ahead {
                 self.readahead_admission.update(ReadaheadAdmission::page_departed);
             }
-            if let Some(trigger) = chunk[at].trigger.take() {
-                add(&self.counters.readahead_windows_wasted, 1);
-                if trigger == Trigger::Probe {
-                    lock(&self.fault_around).probe_ended(page, false);
+            match chunk[at].trigger.take() {
+                Some(Trigger::ReturnProbe) => lock(&self.return_around).probe_ended(page, false),
+                Some(trigger) => {
+                    add(&self.counters.readahead_windows_wasted, 1);
+                    if trigger == Trigger::Probe {
+                        lock(&self.fault_around).probe_ended(page, false);
+                    }
                 }
+                None => {}
             }
             chunk[at].heat.cool();
             self.frames.release(1);

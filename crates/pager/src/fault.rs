@@ -134,10 +134,17 @@ impl Inner {
                     self.readahead_admission.update(ReadaheadAdmission::page_returned);
                 }
                 let writable = self.arrives_writable(info.prediction);
+                if trigger == Some(Trigger::ReturnProbe) {
+                    lock(&self.return_around).probe_ended(page, true);
+                }
+                let neighbours = self.claim_buffered_neighbours(&mut chunk, first, page);
                 drop(chunk);
                 self.count_fault(page, FaultKind::SecondChance, write);
+                for (page, number, writable) in neighbours {
+                    self.return_from_victim_buffer(space, page, number, writable);
+                }
                 self.return_from_victim_buffer(space, page, number, writable);
-                let Some(trigger) = trigger else { return nothing };
+                let Some(trigger) = trigger.filter(|of| *of != Trigger::ReturnProbe) else { return nothing };
                 add(&self.counters.readahead_windows_used, 1);
                 if trigger == Trigger::Probe {
                     lock(&self.fault_around).probe_ended(page, true);
@@ -195,11 +202,39 @@ impl Inner {
         if !self.options.readahead || self.options.off.contains(Heuristic::FaultAround) {
             return (Block::around(page, 1), Vec::new());
         }
-        let block = lock(&self.fault_around).record_miss(page, |pages| self.frames.excess(pages) == 0);
+        let block = lock(&self.fault_around).record_fault(page, |pages| self.frames.excess(pages) == 0);
         if block.pages == 1 {
             return (block, Vec::new());
         }
         (block, self.claim_stored(space, block.neighbours(page)))
+    }
+
+    /// Claims the pages in the victim buffer that come back with `page` of the chunk at `first`, all but the probe among
+    /// them: their state is `Incoming` from now on. Returns them with their frames and whether they come back writable.
+    fn claim_buffered_neighbours(
+        &self,
+        chunk: &mut [PageInfo],
+        first: usize,
+        page: usize,
+    ) -> Vec<(usize, u32, bool)> {
+        if !self.options.readahead || self.options.off.contains(Heuristic::FaultAround) {
+            return Vec::new();
+        }
+        let at = |page: usize| (page - first) / PAGE;
+        let is_room = |pages| self.frames.excess(pages) == 0;
+        let (pages, probe) = lock(&self.return_around).record_return(page, is_room, |page| {
+            let info = &chunk[at(*page)];
+            matches!(info.state, PageState::InVictimBuffer(_)) && info.trigger.is_none()
+        });
+        if let Some(probe) = probe {
+            chunk[at(probe)].trigger = Some(Trigger::ReturnProbe);
+        }
+        let claim = |page: usize| {
+            let info = &mut chunk[at(page)];
+            let writable = self.arrives_writable(info.prediction);
+            info.state.claim_buffered().map(|number| (page, number, writable))
+        };
+        pages.into_iter().filter_map(claim).collect()
     }
 
     /// Whether a page arrives writable, because it is expected to be stored to.

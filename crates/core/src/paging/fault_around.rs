@@ -1,11 +1,17 @@
-//! Fault-around with an adaptive block size: a missed page is read together with its neighbours, where those have been
-//! used recently (ADR 25).
+//! Fault-around with an adaptive block size: the neighbours of a page that a fault brings in come with it, where such
+//! neighbours have been used recently (ADR 25, ADR 52).
 //!
 //! Some programs keep data that they use together at neighbouring addresses but visit the groups in no order; they miss
-//! pages one by one, and [`super::readahead`] detects no stream. So each region of memory has a block size: all pages of
-//! the aligned block around a missed page are read with it. One page of the block, the probe, is kept in the victim
-//! buffer, where a fault shows whether it is used before it leaves the buffer. The block size doubles where most probes
-//! are used and halves where few are. Where it is one page, one miss in many tries a block of two.
+//! pages one by one, and [`super::readahead`] detects no stream. So each region of memory has a block size. All pages of
+//! the aligned block around a missed page are read with it, and all pages of the block around a page that comes back from
+//! the victim buffer come back with it. One page of the block, the probe, is kept in the victim buffer, where a fault
+//! shows whether it is used before it leaves the buffer. The block size doubles where most probes are used and halves
+//! where few are. Where it is one page, one fault in many tries a block of two.
+//!
+//! Misses and second chances have block sizes of their own: pages in the victim buffer left memory together a short time
+//! ago, and one that comes back without being used costs no read.
+
+use alloc::vec::Vec;
 
 use super::PAGE;
 
@@ -13,8 +19,6 @@ use super::PAGE;
 const REGION: usize = 16 << 20;
 /// Number of regions that are distinguished; other addresses share them.
 const REGIONS: usize = 64;
-/// Pages of the largest block.
-const MAX_BLOCK: u8 = 8;
 /// Pages of the smallest block above one page.
 const MIN_BLOCK: u8 = 2;
 /// Probes after which the block size is chosen anew.
@@ -22,8 +26,6 @@ const PROBES_PER_ROUND: u8 = 16;
 /// Of these, the number of used probes from which on the block size doubles, or stays the same.
 const DOUBLE_FROM: u8 = 10;
 const SAME_FROM: u8 = 7;
-/// Where blocks have one page, one miss in this many reads two.
-const TRIAL_EVERY: u8 = 32;
 
 /// The aligned block of pages that are read with a missed page; the missed page is one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,23 +62,20 @@ struct Region {
     /// Probes that were used, and that were not, since the block size was chosen.
     used: u8,
     wasted: u8,
-    /// Misses since the last trial of two pages.
-    misses: u8,
+    /// Faults since the last trial of two pages.
+    faults: u8,
 }
 
-/// The block sizes of all regions.
+/// The block sizes of all regions, for one kind of faults.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FaultAround {
     regions: [Region; REGIONS],
     /// Number of probes chosen so far.
     probes: usize,
-}
-
-impl Default for FaultAround {
-    fn default() -> Self {
-        let region = Region { block: 1, used: 0, wasted: 0, misses: 0 };
-        Self { regions: [region; REGIONS], probes: 0 }
-    }
+    /// Pages of the largest block.
+    max_block: u8,
+    /// Where blocks have one page, one fault in this many tries two.
+    trial_every: u8,
 }
 
 fn region_index(page: usize) -> usize {
@@ -84,26 +83,60 @@ fn region_index(page: usize) -> usize {
 }
 
 impl FaultAround {
-    /// Records a miss of the page at address `page`. Returns the block to read; it has one page if no `is_room` for the
-    /// pages of a larger one, which must not make any thread wait for frames.
-    pub fn record_miss(&mut self, page: usize, is_room: impl FnOnce(usize) -> bool) -> Block {
+    /// The block sizes of misses: each neighbour is a read.
+    #[must_use]
+    pub fn of_misses() -> Self {
+        Self::new(1, 8, 32)
+    }
+
+    /// The block sizes of second chances, where a neighbour costs the copy of a page.
+    #[must_use]
+    pub fn of_second_chances() -> Self {
+        Self::new(8, 32, 8)
+    }
+
+    fn new(first_block: u8, max_block: u8, trial_every: u8) -> Self {
+        let region = Region { block: first_block, used: 0, wasted: 0, faults: 0 };
+        Self { regions: [region; REGIONS], probes: 0, max_block, trial_every }
+    }
+
+    /// Records a fault on the page at address `page`. Returns the block to bring in; it has one page if no `is_room` for
+    /// the pages of a larger one, which must not make any thread wait for frames.
+    pub fn record_fault(&mut self, page: usize, is_room: impl FnOnce(usize) -> bool) -> Block {
         let region = &mut self.regions[region_index(page)];
         let pages = if region.block > 1 {
             region.block.into()
         } else {
-            region.misses = (region.misses + 1) % TRIAL_EVERY;
-            if region.misses == 0 { MIN_BLOCK.into() } else { 1 }
+            region.faults = (region.faults + 1) % self.trial_every;
+            if region.faults == 0 { MIN_BLOCK.into() } else { 1 }
         };
         Block::around(page, if pages > 1 && is_room(pages) { pages } else { 1 })
     }
 
-    /// The index of the probe among `pages` neighbours of a missed page, if there are any; successive calls go through
-    /// all of them.
+    /// The index of the probe among the `pages` neighbours of a page, if there are any; successive calls go through all of
+    /// them.
     pub fn choose_probe(&mut self, pages: usize) -> Option<usize> {
         let number = self.probes;
         let index = number.checked_rem(pages)?;
         self.probes = number.wrapping_add(1);
         Some(index)
+    }
+
+    /// Records that the page at address `page` comes back from the victim buffer. Returns the pages that come back with it, and
+    /// the probe, which stays there, both among those of its block that `is_buffered`.
+    pub fn record_return(
+        &mut self,
+        page: usize,
+        is_room: impl FnOnce(usize) -> bool,
+        is_buffered: impl FnMut(&usize) -> bool,
+    ) -> (Vec<usize>, Option<usize>) {
+        let block = self.record_fault(page, is_room);
+        if block.pages == 1 {
+            return (Vec::new(), None);
+        }
+        let mut pages: Vec<usize> = block.neighbours(page).filter(is_buffered).collect();
+        let probe = self.choose_probe(pages.len()).map(|index| pages.remove(index));
+        (pages, probe)
     }
 
     /// Records that a probe was used, or that it left the victim buffer unused.
@@ -116,7 +149,7 @@ impl FaultAround {
         }
         if region.used + region.wasted == PROBES_PER_ROUND {
             region.block = match region.used {
-                DOUBLE_FROM.. => (region.block * 2).min(MAX_BLOCK),
+                DOUBLE_FROM.. => (region.block * 2).min(self.max_block),
                 SAME_FROM.. => region.block.max(MIN_BLOCK),
                 _ => (region.block / 2).max(1),
             };
@@ -128,7 +161,6 @@ impl FaultAround {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     /// Block sizes at `misses` misses of one region, where `used` says whether the probe of each block is used.
@@ -140,7 +172,7 @@ mod tests {
         let at = 7 * REGION;
         (0..misses)
             .map(|n| {
-                let block = fault_around.record_miss(at, |_| true).pages;
+                let block = fault_around.record_fault(at, |_| true).pages;
                 if block > 1 {
                     fault_around.probe_ended(at, used(n));
                 }
@@ -151,13 +183,13 @@ mod tests {
 
     #[test]
     fn blocks_grow_where_neighbours_are_used_and_shrink_where_they_are_not() {
-        let mut fault_around = FaultAround::default();
-        let misses = usize::from(TRIAL_EVERY) * usize::from(PROBES_PER_ROUND);
+        let mut fault_around = FaultAround::of_misses();
+        let misses = 32 * usize::from(PROBES_PER_ROUND);
         let tries = sizes(&mut fault_around, misses, |_| true);
         assert_eq!(tries.iter().filter(|block| **block == 2).count(), usize::from(PROBES_PER_ROUND));
         assert_eq!(tries.iter().max(), Some(&2));
         assert_eq!(sizes(&mut fault_around, 100, |_| true).last(), Some(&8));
-        let elsewhere = fault_around.record_miss(8 * REGION, |_| true);
+        let elsewhere = fault_around.record_fault(8 * REGION, |_| true);
         assert_eq!(elsewhere.pages, 1, "regions learn by themselves");
         // Half of the probes being used keeps the size.
         assert!(sizes(&mut fault_around, 500, |n| n % 2 == 0).iter().all(|block| *block == 8));
@@ -165,14 +197,39 @@ mod tests {
     }
 
     #[test]
+    fn second_chances_begin_with_blocks_and_grow_further() {
+        let mut random = FaultAround::of_second_chances();
+        let found = sizes(&mut random, 1000, |_| false);
+        assert_eq!(found[..48], [[8; 16], [4; 16], [2; 16]].concat());
+        assert_eq!(found[48..].iter().filter(|block| **block == 2).count(), (1000 - 48) / 8);
+        let mut blocks = FaultAround::of_second_chances();
+        assert_eq!(sizes(&mut blocks, 100, |_| true).last(), Some(&32));
+    }
+
+    #[test]
+    fn pages_of_the_block_return_but_for_the_probe_and_those_elsewhere() {
+        let mut around = FaultAround::of_second_chances();
+        let page = |n: usize| 16 * PAGE + n * PAGE;
+        let buffered = |at: &usize| *at != page(5);
+        for probe in [0, 1, 3, 4, 6, 7, 0] {
+            let (pages, left) = around.record_return(page(2), |_| true, buffered);
+            let expected: Vec<usize> =
+                [0, 1, 3, 4, 6, 7].into_iter().filter(|n| *n != probe).map(page).collect();
+            assert_eq!((pages, left), (expected, Some(page(probe))));
+        }
+        assert_eq!(around.record_return(page(2), |pages| pages < 8, buffered), (Vec::new(), None), "no room");
+        assert_eq!(around.record_return(page(2), |_| true, |_| false), (Vec::new(), None));
+    }
+
+    #[test]
     fn random_misses_read_little_more_than_themselves() {
-        let all: usize = sizes(&mut FaultAround::default(), 32_000, |n| n % 100 == 0).iter().sum();
+        let all: usize = sizes(&mut FaultAround::of_misses(), 32_000, |n| n % 100 == 0).iter().sum();
         assert!(all <= 33_000, "{all} pages");
     }
 
     #[test]
     fn every_page_of_a_block_is_a_probe_in_turn() {
-        let mut fault_around = FaultAround::default();
+        let mut fault_around = FaultAround::of_misses();
         assert_eq!(fault_around.choose_probe(0), None);
         let mut probes: Vec<_> = (0..7).map(|_| fault_around.choose_probe(7).unwrap()).collect();
         probes.sort_unstable();
@@ -197,7 +254,7 @@ mod tests {
             steps in proptest::collection::vec((0usize..4, any::<bool>(), any::<bool>()), 0..2000),
             share in 0usize..4,
         ) {
-            let mut fault_around = FaultAround::default();
+            let mut fault_around = FaultAround::of_misses();
             let mut model: [(Vec<bool>, usize); 4] = Default::default();
             for (region, used, room) in steps {
                 let used = used || region < share;
@@ -216,7 +273,7 @@ mod tests {
                 }
                 // Address ranges that lie 64 regions apart share one.
                 let page = (region + 64 * usize::from(used)) * REGION + 5 * PAGE;
-                let found = fault_around.record_miss(page, |pages| {
+                let found = fault_around.record_fault(page, |pages| {
                     assert_eq!(pages, block);
                     room
                 });

@@ -150,6 +150,15 @@ impl<S: Copy> PageState<S> {
         Some(slot)
     }
 
+    /// Begins to bring a page back from the victim buffer together with a neighbour that has faulted, if it is there. Returns
+    /// its frame.
+    #[must_use]
+    pub fn claim_buffered(&mut self) -> Option<u32> {
+        let Self::InVictimBuffer(frame) = *self else { return None };
+        *self = Self::Incoming;
+        Some(frame)
+    }
+
     /// Begins to install zeros, together with those of a neighbour that has faulted.
     pub fn claim_fresh(&mut self) {
         debug_assert!(matches!(self, Self::Fresh), "the page is not fresh");

@@ -21,6 +21,8 @@ pub enum Trigger {
     Window,
     /// It shows whether the neighbours of missed pages are used.
     Probe,
+    /// It shows whether the neighbours of pages that come back from the victim buffer are used.
+    ReturnProbe,
 }
 
 /// The triggers of a pool, by the number of their segment, oldest first, and the block sizes of misses. Segments are the pages of
@@ -33,7 +35,7 @@ pub struct Triggers<B> {
 
 impl<B> Default for Triggers<B> {
     fn default() -> Self {
-        Self { kept: VecDeque::new(), fault_around: FaultAround::default() }
+        Self { kept: VecDeque::new(), fault_around: FaultAround::of_misses() }
     }
 }
 
@@ -99,7 +101,7 @@ impl<B> Triggers<B> {
         bytes: usize,
         is_room: impl FnOnce(usize) -> bool,
     ) -> (Range<u32>, Option<Window>) {
-        let Block { first, pages } = self.fault_around.record_miss(place(segment), is_room);
+        let Block { first, pages } = self.fault_around.record_fault(place(segment), is_room);
         let first = (first / PAGE) as u32;
         let block = first..first + pages as u32;
         let at = |segment: u32| segment as usize * bytes;

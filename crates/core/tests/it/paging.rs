@@ -461,6 +461,15 @@ impl Interleaved for World {
                     Ok(())
                 })?;
             }
+            if self.readaheads > 0 {
+                step(&|world| {
+                    world.readaheads -= 1;
+                    if let Some(frame) = world.state.claim_buffered() {
+                        world.handlers[handler] = Handler::Returns { frame, writable: false };
+                    }
+                    Ok(())
+                })?;
+            }
         }
         match self.evictor {
             Evictor::Idle if self.evictions > 0 => {

@@ -281,11 +281,15 @@ impl SwapModel {
             if info.read_ahead {
                 self.admission.page_departed();
             }
-            if let Some(trigger) = info.trigger.take() {
-                self.counts.readahead_windows_wasted += 1;
-                if trigger == Trigger::Probe {
-                    self.fault_around.probe_ended(address, false);
+            match info.trigger.take() {
+                Some(Trigger::ReturnProbe) => self.return_around.probe_ended(address, false),
+                Some(trigger) => {
+                    self.counts.readahead_windows_wasted += 1;
+                    if trigger == Trigger::Probe {
+                        self.fault_around.probe_ended(address, false);
+                    }
                 }
+                None => {}
             }
             self.charged -= 1;
             drained += 1;

@@ -71,8 +71,9 @@ impl SwapModel {
             }
             FaultAction::Return(frame) => {
                 self.counts.victim_buffer_hits += 1;
-                self.return_from_buffer(page, frame, write, context);
-                Self::complete_at(context, slot, self.options.second_chance.0 + hit);
+                let neighbours = self.return_from_buffer(page, frame, write, context);
+                let software = self.options.second_chance.0 + neighbours * self.options.install.0;
+                Self::complete_at(context, slot, software + hit);
             }
             FaultAction::FirstStore(from) => {
                 self.counts.faults_write_protected += 1;
@@ -110,14 +111,14 @@ impl SwapModel {
         fresh_pages(touched, behind.map(fresh))
     }
 
-    /// Gives a page a second chance.
+    /// Gives a page a second chance, and those of its neighbours that come back with it. Returns their number.
     fn return_from_buffer(
         &mut self,
         page: u32,
         frame: u32,
         write: bool,
         context: &mut Context<SwapModelEvent>,
-    ) {
+    ) -> u64 {
         let trigger = self.pages[page as usize].trigger.take();
         self.note_access(page, write);
         let info = &mut self.pages[page as usize];
@@ -125,9 +126,60 @@ impl SwapModel {
         if std::mem::take(&mut info.read_ahead) {
             self.admission.page_returned();
         }
+        let address = self.address(page);
+        if trigger == Some(Trigger::ReturnProbe) {
+            self.return_around.probe_ended(address, true);
+        }
+        let neighbours = self.claim_buffered_neighbours(page);
+        for (page, frame) in &neighbours {
+            self.install_from_buffer(*page, *frame, context);
+        }
+        self.install_from_buffer(page, frame, context);
+        match trigger {
+            None | Some(Trigger::ReturnProbe) => {}
+            Some(Trigger::Probe) => {
+                self.counts.readahead_windows_used += 1;
+                self.fault_around.probe_ended(address, true);
+            }
+            Some(Trigger::Window) => {
+                self.counts.readahead_windows_used += 1;
+                if let Some(window) = self.streams.record_use(address) {
+                    self.queue_window(window, context.now());
+                    self.take_requests(context);
+                }
+            }
+        }
+        neighbours.len() as u64
+    }
+
+    /// Claims the pages that come back from the victim buffer with `page`. Returns them with their frames.
+    fn claim_buffered_neighbours(&mut self, page: u32) -> Vec<(u32, u32)> {
+        if !self.options.fault_around {
+            return Vec::new();
+        }
+        let (address, first) = (self.address(page), self.options.address.0 as usize);
+        let (marks, used, charged) = (self.watermarks, self.used(), self.charged);
+        let is_room = |pages| marks.excess(used, charged, pages) == 0;
+        let buffered = |address: &usize| {
+            let info = address.checked_sub(first).and_then(|offset| self.pages.get(offset / PAGE));
+            info.is_some_and(|of| matches!(of.state, PageState::InVictimBuffer(_)) && of.trigger.is_none())
+        };
+        let (pages, probe) = self.return_around.record_return(address, is_room, buffered);
+        if let Some(probe) = probe.and_then(|probe| self.page_at(probe)) {
+            self.pages[probe as usize].trigger = Some(Trigger::ReturnProbe);
+        }
+        let claim = |address| {
+            let page = self.page_at(address)?;
+            Some((page, self.pages[page as usize].state.claim_buffered()?))
+        };
+        pages.into_iter().filter_map(claim).collect()
+    }
+
+    /// Installs a page from the victim buffer.
+    fn install_from_buffer(&mut self, page: u32, frame: u32, context: &mut Context<SwapModelEvent>) {
         let slot = self.buffer.slot(frame);
         // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
-        let writable = info.prediction.is_written() || slot.is_none();
+        let writable = self.pages[page as usize].prediction.is_written() || slot.is_none();
         self.charged += 1;
         let returned = self.buffer.returned(frame, slot, writable);
         self.charged -= usize::from(returned.frame_freed);
@@ -139,18 +191,6 @@ impl SwapModel {
         }
         returned.obsolete.into_iter().for_each(|slot| self.slots.free(slot));
         self.install(page, returned.state(), context);
-        let Some(trigger) = trigger else { return };
-        self.counts.readahead_windows_used += 1;
-        let address = self.address(page);
-        match trigger {
-            Trigger::Probe => self.fault_around.probe_ended(address, true),
-            Trigger::Window => {
-                if let Some(window) = self.streams.record_use(address) {
-                    self.queue_window(window, context.now());
-                    self.take_requests(context);
-                }
-            }
-        }
     }
 
     /// The block of a missed page, and the other pages of the block that are in the swap file and are read with it.
@@ -159,9 +199,9 @@ impl SwapModel {
         if !self.options.fault_around {
             return (Block::around(address, 1), Vec::new());
         }
-        let mut fault_around = std::mem::take(&mut self.fault_around);
-        let block = fault_around.record_miss(address, |pages| self.excess(pages) == 0);
-        self.fault_around = fault_around;
+        let (marks, used, charged) = (self.watermarks, self.used(), self.charged);
+        let is_room = |pages| marks.excess(used, charged, pages) == 0;
+        let block = self.fault_around.record_fault(address, is_room);
         if block.pages == 1 {
             return (block, Vec::new());
         }

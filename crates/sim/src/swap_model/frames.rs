@@ -33,7 +33,7 @@ impl SwapModel {
     }
 
     /// Frames in use.
-    fn used(&self) -> usize {
+    pub(super) fn used(&self) -> usize {
         self.charged + self.buffer.idle_frames() + self.table_frames()
     }
 

@@ -100,7 +100,9 @@ pub struct SwapModel {
     slots: SwapSlots,
     watermarks: SwapWatermarks,
     streams: Streams,
+    /// Block sizes of misses, and of second chances.
     fault_around: FaultAround,
+    return_around: FaultAround,
     admission: ReadaheadAdmission,
     prediction: WritePrediction,
     /// Frames of pages in memory, on their way there, and in the victim buffer.
@@ -169,7 +171,8 @@ impl SwapModel {
             slots: SwapSlots::default(),
             watermarks: SwapWatermarks { frames },
             streams: Streams::default(),
-            fault_around: FaultAround::default(),
+            fault_around: FaultAround::of_misses(),
+            return_around: FaultAround::of_second_chances(),
             admission: ReadaheadAdmission::default(),
             prediction: WritePrediction::default(),
             charged: 0,
