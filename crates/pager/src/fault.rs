@@ -248,7 +248,7 @@ impl Inner {
         if pages.is_empty() {
             return None;
         }
-        let index = lock(&self.fault_around).choose_probe(pages.len())?;
+        let index = lock(&self.fault_around).choose_probe(pages[0].page, pages.len())?;
         Some((pages[index].page, Trigger::Probe))
     }
 

@@ -19,6 +19,9 @@ use super::PAGE;
 const REGION: usize = 16 << 20;
 /// Number of regions that are distinguished; other addresses share them.
 const REGIONS: usize = 64;
+/// Pages of the largest block, and of the first blocks of a region.
+const MAX_BLOCK: u8 = 32;
+const FIRST_BLOCK: u8 = 8;
 /// Pages of the smallest block above one page.
 const MIN_BLOCK: u8 = 2;
 /// Probes after which the block size is chosen anew.
@@ -26,6 +29,8 @@ const PROBES_PER_ROUND: u8 = 16;
 /// Of these, the number of used probes from which on the block size doubles, or stays the same.
 const DOUBLE_FROM: u8 = 10;
 const SAME_FROM: u8 = 7;
+/// Where blocks have one page, one fault in this many tries two; one in as many tries a block that is not confirmed.
+const TRIAL_EVERY: u8 = 32;
 
 /// The aligned block of pages that are read with a missed page; the missed page is one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,7 +67,11 @@ struct Region {
     /// Probes that were used, and that were not, since the block size was chosen.
     used: u8,
     wasted: u8,
-    /// Faults since the last trial of two pages.
+    /// Probes chosen since then. Their results come later.
+    chosen: u8,
+    /// Whether probes have shown that neighbours are used. Until then the blocks of one round of probes are larger than a page.
+    confirmed: bool,
+    /// Faults since the last trial.
     faults: u8,
 }
 
@@ -72,10 +81,14 @@ pub struct FaultAround {
     regions: [Region; REGIONS],
     /// Number of probes chosen so far.
     probes: usize,
-    /// Pages of the largest block.
-    max_block: u8,
-    /// Where blocks have one page, one fault in this many tries two.
-    trial_every: u8,
+}
+
+impl Default for FaultAround {
+    fn default() -> Self {
+        let region =
+            Region { block: FIRST_BLOCK, used: 0, wasted: 0, chosen: 0, confirmed: false, faults: 0 };
+        Self { regions: [region; REGIONS], probes: 0 }
+    }
 }
 
 fn region_index(page: usize) -> usize {
@@ -83,42 +96,28 @@ fn region_index(page: usize) -> usize {
 }
 
 impl FaultAround {
-    /// The block sizes of misses: each neighbour is a read.
-    #[must_use]
-    pub fn of_misses() -> Self {
-        Self::new(1, 8, 32)
-    }
-
-    /// The block sizes of second chances, where a neighbour costs the copy of a page.
-    #[must_use]
-    pub fn of_second_chances() -> Self {
-        Self::new(8, 32, 8)
-    }
-
-    fn new(first_block: u8, max_block: u8, trial_every: u8) -> Self {
-        let region = Region { block: first_block, used: 0, wasted: 0, faults: 0 };
-        Self { regions: [region; REGIONS], probes: 0, max_block, trial_every }
-    }
-
     /// Records a fault on the page at address `page`. Returns the block to bring in; it has one page if no `is_room` for
     /// the pages of a larger one, which must not make any thread wait for frames.
     pub fn record_fault(&mut self, page: usize, is_room: impl FnOnce(usize) -> bool) -> Block {
         let region = &mut self.regions[region_index(page)];
-        let pages = if region.block > 1 {
+        let known = region.confirmed || region.chosen < PROBES_PER_ROUND;
+        let pages = if region.block > 1 && known {
             region.block.into()
         } else {
-            region.faults = (region.faults + 1) % self.trial_every;
-            if region.faults == 0 { MIN_BLOCK.into() } else { 1 }
+            region.faults = (region.faults + 1) % TRIAL_EVERY;
+            if region.faults == 0 { region.block.max(MIN_BLOCK).into() } else { 1 }
         };
         Block::around(page, if pages > 1 && is_room(pages) { pages } else { 1 })
     }
 
-    /// The index of the probe among the `pages` neighbours of a page, if there are any; successive calls go through all of
-    /// them.
-    pub fn choose_probe(&mut self, pages: usize) -> Option<usize> {
+    /// The index of the probe among the `neighbours` of the page at address `page`, if there are any; successive calls go
+    /// through all of them.
+    pub fn choose_probe(&mut self, page: usize, neighbours: usize) -> Option<usize> {
         let number = self.probes;
-        let index = number.checked_rem(pages)?;
+        let index = number.checked_rem(neighbours)?;
         self.probes = number.wrapping_add(1);
+        let region = &mut self.regions[region_index(page)];
+        region.chosen = region.chosen.saturating_add(1);
         Some(index)
     }
 
@@ -135,7 +134,7 @@ impl FaultAround {
             return (Vec::new(), None);
         }
         let mut pages: Vec<usize> = block.neighbours(page).filter(is_buffered).collect();
-        let probe = self.choose_probe(pages.len()).map(|index| pages.remove(index));
+        let probe = self.choose_probe(page, pages.len()).map(|index| pages.remove(index));
         (pages, probe)
     }
 
@@ -149,11 +148,12 @@ impl FaultAround {
         }
         if region.used + region.wasted == PROBES_PER_ROUND {
             region.block = match region.used {
-                DOUBLE_FROM.. => (region.block * 2).min(self.max_block),
+                DOUBLE_FROM.. => (region.block * 2).min(MAX_BLOCK),
                 SAME_FROM.. => region.block.max(MIN_BLOCK),
                 _ => (region.block / 2).max(1),
             };
-            (region.used, region.wasted) = (0, 0);
+            region.confirmed = region.used >= SAME_FROM;
+            (region.used, region.wasted, region.chosen) = (0, 0, 0);
         }
     }
 }
@@ -173,7 +173,7 @@ mod tests {
         (0..misses)
             .map(|n| {
                 let block = fault_around.record_fault(at, |_| true).pages;
-                if block > 1 {
+                if fault_around.choose_probe(at, block - 1).is_some() {
                     fault_around.probe_ended(at, used(n));
                 }
                 block
@@ -183,32 +183,44 @@ mod tests {
 
     #[test]
     fn blocks_grow_where_neighbours_are_used_and_shrink_where_they_are_not() {
-        let mut fault_around = FaultAround::of_misses();
-        let misses = 32 * usize::from(PROBES_PER_ROUND);
-        let tries = sizes(&mut fault_around, misses, |_| true);
-        assert_eq!(tries.iter().filter(|block| **block == 2).count(), usize::from(PROBES_PER_ROUND));
+        let mut fault_around = FaultAround::default();
+        let (round, trial) = (usize::from(PROBES_PER_ROUND), usize::from(TRIAL_EVERY));
+        let shrinking = sizes(&mut fault_around, 3 * round, |_| false);
+        assert_eq!(shrinking, [[8; 16], [4; 16], [2; 16]].concat());
+        let tries = sizes(&mut fault_around, trial * round, |_| true);
+        assert_eq!(tries.iter().filter(|block| **block == 2).count(), round);
         assert_eq!(tries.iter().max(), Some(&2));
-        assert_eq!(sizes(&mut fault_around, 100, |_| true).last(), Some(&8));
+        let growing = sizes(&mut fault_around, 5 * round, |_| true);
+        assert_eq!(growing, [[2; 16], [4; 16], [8; 16], [16; 16], [32; 16]].concat());
         let elsewhere = fault_around.record_fault(8 * REGION, |_| true);
-        assert_eq!(elsewhere.pages, 1, "regions learn by themselves");
+        assert_eq!(elsewhere.pages, 8, "regions learn by themselves");
         // Half of the probes being used keeps the size.
-        assert!(sizes(&mut fault_around, 500, |n| n % 2 == 0).iter().all(|block| *block == 8));
-        assert_eq!(sizes(&mut fault_around, 100, |_| false).last(), Some(&1));
+        assert!(sizes(&mut fault_around, 500, |n| n % 2 == 0).iter().all(|block| *block == 32));
+        assert_eq!(sizes(&mut fault_around, 5 * round + 1, |_| false).last(), Some(&1));
     }
 
     #[test]
-    fn second_chances_begin_with_blocks_and_grow_further() {
-        let mut random = FaultAround::of_second_chances();
-        let found = sizes(&mut random, 1000, |_| false);
-        assert_eq!(found[..48], [[8; 16], [4; 16], [2; 16]].concat());
-        assert_eq!(found[48..].iter().filter(|block| **block == 2).count(), (1000 - 48) / 8);
-        let mut blocks = FaultAround::of_second_chances();
-        assert_eq!(sizes(&mut blocks, 100, |_| true).last(), Some(&32));
+    fn few_blocks_wait_for_their_probes_until_the_size_is_confirmed() {
+        let mut fault_around = FaultAround::default();
+        let round = usize::from(PROBES_PER_ROUND);
+        let few = round + 64 / usize::from(TRIAL_EVERY);
+        let mut blocks_after = |probes_used: Option<bool>| {
+            let ended = probes_used.into_iter().flat_map(|used| core::iter::repeat_n(used, round));
+            ended.for_each(|used| fault_around.probe_ended(0, used));
+            let mut larger = |_: &usize| {
+                let block = fault_around.record_fault(0, |_| true);
+                fault_around.choose_probe(0, block.pages - 1).is_some()
+            };
+            (0..round + 64).filter(|fault| larger(fault)).count()
+        };
+        assert_eq!(blocks_after(None), few);
+        assert_eq!(blocks_after(Some(true)), round + 64, "confirmed");
+        assert_eq!(blocks_after(Some(false)), few);
     }
 
     #[test]
     fn pages_of_the_block_return_but_for_the_probe_and_those_elsewhere() {
-        let mut around = FaultAround::of_second_chances();
+        let mut around = FaultAround::default();
         let page = |n: usize| 16 * PAGE + n * PAGE;
         let buffered = |at: &usize| *at != page(5);
         for probe in [0, 1, 3, 4, 6, 7, 0] {
@@ -223,15 +235,15 @@ mod tests {
 
     #[test]
     fn random_misses_read_little_more_than_themselves() {
-        let all: usize = sizes(&mut FaultAround::of_misses(), 32_000, |n| n % 100 == 0).iter().sum();
-        assert!(all <= 33_000, "{all} pages");
+        let all: usize = sizes(&mut FaultAround::default(), 32_000, |n| n % 100 == 0).iter().sum();
+        assert!(all <= 33_300, "{all} pages");
     }
 
     #[test]
     fn every_page_of_a_block_is_a_probe_in_turn() {
-        let mut fault_around = FaultAround::of_misses();
-        assert_eq!(fault_around.choose_probe(0), None);
-        let mut probes: Vec<_> = (0..7).map(|_| fault_around.choose_probe(7).unwrap()).collect();
+        let mut fault_around = FaultAround::default();
+        assert_eq!(fault_around.choose_probe(0, 0), None);
+        let mut probes: Vec<_> = (0..7).map(|_| fault_around.choose_probe(0, 7).unwrap()).collect();
         probes.sort_unstable();
         assert_eq!(probes, [0, 1, 2, 3, 4, 5, 6]);
     }
@@ -251,25 +263,28 @@ mod tests {
         /// Compares the regions with a list of all outcomes of each.
         #[test]
         fn each_region_follows_the_rounds_of_its_own_probes(
-            steps in proptest::collection::vec((0usize..4, any::<bool>(), any::<bool>()), 0..2000),
+            steps in proptest::collection::vec((0usize..4, any::<bool>(), any::<bool>(), 0usize..4), 0..2000),
             share in 0usize..4,
         ) {
-            let mut fault_around = FaultAround::of_misses();
-            let mut model: [(Vec<bool>, usize); 4] = Default::default();
-            for (region, used, room) in steps {
+            let mut fault_around = FaultAround::default();
+            // Outcomes, faults without a larger block, probes chosen since the last round.
+            let mut model: [(Vec<bool>, usize, usize); 4] = Default::default();
+            for (region, used, room, ended) in steps {
                 let used = used || region < share;
-                let (outcomes, misses) = &mut model[region];
-                let mut block = 1;
+                let (outcomes, small, chosen) = &mut model[region];
+                let (mut block, mut confirmed) = (8, false);
                 for round in outcomes.chunks_exact(16) {
-                    block = match round.iter().filter(|used| **used).count() {
-                        10.. => (block * 2).min(8),
+                    let used = round.iter().filter(|used| **used).count();
+                    confirmed = used >= 7;
+                    block = match used {
+                        10.. => (block * 2).min(32),
                         7.. => block.max(2),
                         _ => (block / 2).max(1),
                     };
                 }
-                if block == 1 {
-                    *misses += 1;
-                    block = if misses.is_multiple_of(32) { 2 } else { 1 };
+                if block == 1 || !(confirmed || *chosen < 16) {
+                    *small += 1;
+                    block = if small.is_multiple_of(32) { block.max(2) } else { 1 };
                 }
                 // Address ranges that lie 64 regions apart share one.
                 let page = (region + 64 * usize::from(used)) * REGION + 5 * PAGE;
@@ -278,8 +293,15 @@ mod tests {
                     room
                 });
                 prop_assert_eq!(found, Block::around(page, if room { block } else { 1 }));
-                fault_around.probe_ended(page, used);
-                outcomes.push(used);
+                *chosen += usize::from(fault_around.choose_probe(page, found.pages - 1).is_some());
+                // Results come late, and several at once.
+                for _ in 0..ended {
+                    fault_around.probe_ended(page, used);
+                    outcomes.push(used);
+                    if outcomes.len().is_multiple_of(16) {
+                        *chosen = 0;
+                    }
+                }
             }
         }
     }

@@ -35,7 +35,7 @@ pub struct Triggers<B> {
 
 impl<B> Default for Triggers<B> {
     fn default() -> Self {
-        Self { kept: VecDeque::new(), fault_around: FaultAround::of_misses() }
+        Self { kept: VecDeque::new(), fault_around: FaultAround::default() }
     }
 }
 
@@ -111,9 +111,9 @@ impl<B> Triggers<B> {
         (block, window)
     }
 
-    /// The index of the probe among `neighbours` segments that are read with a missed one.
-    pub fn choose_probe(&mut self, neighbours: usize) -> Option<usize> {
-        self.fault_around.choose_probe(neighbours)
+    /// The index of the probe among `neighbours` segments that are read with the missed `segment`.
+    pub fn choose_probe(&mut self, segment: u32, neighbours: usize) -> Option<usize> {
+        self.fault_around.choose_probe(place(segment), neighbours)
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(triggers.len(), MOST - 2);
     }
 
-    /// One miss in 32 tries a block of two; the block grows to eight where all probes are used, and shrinks where none is.
+    /// The block of eight grows to 32 where all probes are used, and shrinks where none is.
     #[test]
     fn blocks_grow_while_probes_are_used_and_shrink_while_they_are_displaced() {
         let mut triggers = Triggers::default();
@@ -151,7 +151,7 @@ mod tests {
             let mut longest = 0;
             for n in 0..misses {
                 let (block, _) = triggers.record_miss(&mut Streams::new(8), 0, PAGE, |_| true);
-                if triggers.choose_probe(block.len() - 1).is_some() {
+                if triggers.choose_probe(0, block.len() - 1).is_some() {
                     let probe = 1 + n as u32;
                     triggers.displace();
                     triggers.keep(probe, Trigger::Probe, ());
@@ -163,10 +163,10 @@ mod tests {
             }
             longest
         };
-        assert_eq!(misses(true, 31), 1);
-        assert_eq!(misses(true, 16 * 32 + 64), 8);
+        assert_eq!(misses(true, 16), 8);
+        assert_eq!(misses(true, 64), 32);
         // 64 probes wait, unused, before the first one is displaced.
-        assert_eq!(misses(false, 64 + 16), 8);
-        assert_eq!(misses(false, 16), 4);
+        assert_eq!(misses(false, 64 + 16), 32);
+        assert_eq!(misses(false, 16), 16);
     }
 }

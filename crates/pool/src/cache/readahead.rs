@@ -67,7 +67,7 @@ impl Cache {
         let last = self.segments() as Index;
         let others = block.filter(|&index| index != missed && index < last);
         let neighbours = self.begin_readahead(others.collect());
-        let probe = self.lock().buffer.triggers.choose_probe(neighbours.len());
+        let probe = self.lock().buffer.triggers.choose_probe(missed, neighbours.len());
         let probe = probe.map(|at| (self.offset(neighbours[at].index), Trigger::Probe));
         (neighbours, probe)
     }

@@ -126,7 +126,8 @@ impl PoolModel {
         let end = block.end.min(self.segments.len() as u32);
         let others = (block.start..end).filter(|segment| *segment != missed).collect();
         let found = self.begin_fills(others, now);
-        let probe = self.readahead.triggers.choose_probe(found.len()).map(|at| (found[at], Trigger::Probe));
+        let probe =
+            self.readahead.triggers.choose_probe(missed, found.len()).map(|at| (found[at], Trigger::Probe));
         self.queue_runs(&found, probe);
     }
 

@@ -209,7 +209,8 @@ impl SwapModel {
     }
 
     fn choose_probe(&mut self, pages: &[Incoming]) -> Option<(u32, Trigger)> {
-        let index = self.fault_around.choose_probe(pages.len())?;
+        let address = self.address(pages.first()?.page);
+        let index = self.fault_around.choose_probe(address, pages.len())?;
         Some((pages[index].page, Trigger::Probe))
     }
 }
