@@ -82,25 +82,29 @@ def _conditions(result):
 
 
 def _equal_memory(result):
-    """Seconds and bytes read under `deepram run --memory` and with swap, with the ratio of the seconds, as Markdown: medians of
-    all rounds."""
+    """Seconds and bytes read under `deepram run --memory` and in the other modes, with the ratios of the seconds, as Markdown:
+    medians of all rounds."""
     rows = result["results"]["rows"]
-    out = [_conditions(result), "",
-           "| program | limit MiB | memory s | swap s | memory / swap | memory read MiB | swap read MiB |",
-           "|---|---|---|---|---|---|---|"]
-    ratios = []
+    modes = [mode for mode in dict.fromkeys(row["run_mode"] for row in rows) if mode not in ("plain", "all")]
+    peers = [mode for mode in modes if mode != "memory"]
+    head = ["program", "limit MiB", *(f"{mode} s" for mode in modes), *(f"memory / {peer}" for peer in peers),
+            *(f"{mode} read MiB" for mode in modes)]
+    out = [_conditions(result), "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    ratios = {peer: [] for peer in peers}
     for program in dict.fromkeys(row["program"] for row in rows):
         own = [row for row in rows if row["program"] == program]
-        seconds = [_median(own, mode, lambda row: row["seconds"]) for mode in ("memory", "swap")]
-        read = [_median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in ("memory", "swap")]
-        if all(seconds):
-            ratios.append(seconds[0] / seconds[1])
+        seconds = {mode: _median(own, mode, lambda row: row["seconds"]) for mode in modes}
+        read = [_median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in modes]
+        for peer in peers:
+            if seconds["memory"] and seconds[peer]:
+                ratios[peer].append(seconds["memory"] / seconds[peer])
         limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
-        cells = [program, _number(limit, ".0f"), *map(_number, seconds), _ratio(*seconds),
-                 *(_number(mib, ",.0f") for mib in read)]
+        cells = [program, _number(limit, ".0f"), *map(_number, seconds.values()),
+                 *(_ratio(seconds["memory"], seconds[peer]) for peer in peers), *(_number(mib, ",.0f") for mib in read)]
         out.append(f"| {' | '.join(cells)} |")
-    mean = _number(statistics.geometric_mean(ratios) if ratios else None, ".2f")
-    out.append(f"| geometric mean | | | | {mean} | | |")
+    means = [_number(statistics.geometric_mean(found) if found else None, ".2f") for found in ratios.values()]
+    empty = [""] * len(modes)
+    out.append(f"| {' | '.join(['geometric mean', '', *empty, *means, *empty])} |")
     return "\n".join(out + _problems(rows))
 
 
