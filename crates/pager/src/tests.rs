@@ -228,11 +228,18 @@ fn a_scan_is_read_ahead_and_random_use_is_not() {
     let faults = scanned.faults_major - before.faults_major;
     assert!(faults < pages as u64 / 10, "{faults} of {pages} pages were read on demand");
     let mut random = ChaCha8Rng::seed_from_u64(1);
-    for _ in 0..5_000 {
-        let page = random.random_range(0..pages);
-        assert_eq!(memory.get(page * 512), page as u64);
-    }
-    let ahead = pager.stats().readahead_pages - scanned.readahead_pages;
+    let mut use_pages = |count: usize| {
+        let before = pager.stats();
+        for _ in 0..count {
+            let page = random.random_range(0..pages);
+            assert_eq!(memory.get(page * 512), page as u64);
+        }
+        pager.stats().readahead_pages - before.readahead_pages
+    };
+    // In each of four or five regions, three rounds of probes show that neighbours are not used.
+    let learning = use_pages(20_000);
+    assert!(learning < 5 * 176 + 20_000 / 16, "{learning} pages were read ahead of random use");
+    let ahead = use_pages(5_000);
     assert!(ahead < 200, "{ahead} pages were read ahead of random use");
     unmap(&pager, &memory);
 }

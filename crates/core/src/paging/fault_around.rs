@@ -19,9 +19,6 @@ use super::PAGE;
 const REGION: usize = 16 << 20;
 /// Number of regions that are distinguished; other addresses share them.
 const REGIONS: usize = 64;
-/// Pages of the largest block, and of the first blocks of a region.
-const MAX_BLOCK: u8 = 32;
-const FIRST_BLOCK: u8 = 8;
 /// Pages of the smallest block above one page.
 const MIN_BLOCK: u8 = 2;
 /// Probes after which the block size is chosen anew.
@@ -29,7 +26,7 @@ const PROBES_PER_ROUND: u8 = 16;
 /// Of these, the number of used probes from which on the block size doubles, or stays the same.
 const DOUBLE_FROM: u8 = 10;
 const SAME_FROM: u8 = 7;
-/// Where blocks have one page, one fault in this many tries two; one in as many tries a block that is not confirmed.
+/// Where blocks have one page, one fault in this many tries two.
 const TRIAL_EVERY: u8 = 32;
 
 /// The aligned block of pages that are read with a missed page; the missed page is one of them.
@@ -81,14 +78,10 @@ pub struct FaultAround {
     regions: [Region; REGIONS],
     /// Number of probes chosen so far.
     probes: usize,
-}
-
-impl Default for FaultAround {
-    fn default() -> Self {
-        let region =
-            Region { block: FIRST_BLOCK, used: 0, wasted: 0, chosen: 0, confirmed: false, faults: 0 };
-        Self { regions: [region; REGIONS], probes: 0 }
-    }
+    /// Pages of the largest block.
+    max_block: u8,
+    /// Largest number of probes of a region beside which a new one waits for its result while the size is not confirmed.
+    unconfirmed: u8,
 }
 
 fn region_index(page: usize) -> usize {
@@ -96,16 +89,33 @@ fn region_index(page: usize) -> usize {
 }
 
 impl FaultAround {
+    /// The block sizes of a swap file's pages. Probes stay in the victim buffer for long, so few wait at first.
+    #[must_use]
+    pub fn of_swap() -> Self {
+        Self::new(8, 32, PROBES_PER_ROUND - 1)
+    }
+
+    /// The block sizes of a pool's segments, which keeps few probes ([`super::Triggers`]).
+    #[must_use]
+    pub fn of_pool() -> Self {
+        Self::new(1, 8, u8::MAX)
+    }
+
+    fn new(block: u8, max_block: u8, unconfirmed: u8) -> Self {
+        let region = Region { block, used: 0, wasted: 0, chosen: 0, confirmed: false, faults: 0 };
+        Self { regions: [region; REGIONS], probes: 0, max_block, unconfirmed }
+    }
+
     /// Records a fault on the page at address `page`. Returns the block to bring in; it has one page if no `is_room` for
     /// the pages of a larger one, which must not make any thread wait for frames.
     pub fn record_fault(&mut self, page: usize, is_room: impl FnOnce(usize) -> bool) -> Block {
         let region = &mut self.regions[region_index(page)];
-        let known = region.confirmed || region.chosen < PROBES_PER_ROUND;
+        let known = region.confirmed || region.chosen <= self.unconfirmed;
         let pages = if region.block > 1 && known {
             region.block.into()
         } else {
             region.faults = (region.faults + 1) % TRIAL_EVERY;
-            if region.faults == 0 { region.block.max(MIN_BLOCK).into() } else { 1 }
+            if region.faults == 0 { MIN_BLOCK.into() } else { 1 }
         };
         Block::around(page, if pages > 1 && is_room(pages) { pages } else { 1 })
     }
@@ -148,7 +158,7 @@ impl FaultAround {
         }
         if region.used + region.wasted == PROBES_PER_ROUND {
             region.block = match region.used {
-                DOUBLE_FROM.. => (region.block * 2).min(MAX_BLOCK),
+                DOUBLE_FROM.. => (region.block * 2).min(self.max_block),
                 SAME_FROM.. => region.block.max(MIN_BLOCK),
                 _ => (region.block / 2).max(1),
             };
@@ -183,7 +193,7 @@ mod tests {
 
     #[test]
     fn blocks_grow_where_neighbours_are_used_and_shrink_where_they_are_not() {
-        let mut fault_around = FaultAround::default();
+        let mut fault_around = FaultAround::of_swap();
         let (round, trial) = (usize::from(PROBES_PER_ROUND), usize::from(TRIAL_EVERY));
         let shrinking = sizes(&mut fault_around, 3 * round, |_| false);
         assert_eq!(shrinking, [[8; 16], [4; 16], [2; 16]].concat());
@@ -201,7 +211,7 @@ mod tests {
 
     #[test]
     fn few_blocks_wait_for_their_probes_until_the_size_is_confirmed() {
-        let mut fault_around = FaultAround::default();
+        let mut fault_around = FaultAround::of_swap();
         let round = usize::from(PROBES_PER_ROUND);
         let few = round + 64 / usize::from(TRIAL_EVERY);
         let mut blocks_after = |probes_used: Option<bool>| {
@@ -220,7 +230,7 @@ mod tests {
 
     #[test]
     fn pages_of_the_block_return_but_for_the_probe_and_those_elsewhere() {
-        let mut around = FaultAround::default();
+        let mut around = FaultAround::of_swap();
         let page = |n: usize| 16 * PAGE + n * PAGE;
         let buffered = |at: &usize| *at != page(5);
         for probe in [0, 1, 3, 4, 6, 7, 0] {
@@ -235,13 +245,13 @@ mod tests {
 
     #[test]
     fn random_misses_read_little_more_than_themselves() {
-        let all: usize = sizes(&mut FaultAround::default(), 32_000, |n| n % 100 == 0).iter().sum();
+        let all: usize = sizes(&mut FaultAround::of_swap(), 32_000, |n| n % 100 == 0).iter().sum();
         assert!(all <= 33_300, "{all} pages");
     }
 
     #[test]
     fn every_page_of_a_block_is_a_probe_in_turn() {
-        let mut fault_around = FaultAround::default();
+        let mut fault_around = FaultAround::of_swap();
         assert_eq!(fault_around.choose_probe(0, 0), None);
         let mut probes: Vec<_> = (0..7).map(|_| fault_around.choose_probe(0, 7).unwrap()).collect();
         probes.sort_unstable();
@@ -266,7 +276,7 @@ mod tests {
             steps in proptest::collection::vec((0usize..4, any::<bool>(), any::<bool>(), 0usize..4), 0..2000),
             share in 0usize..4,
         ) {
-            let mut fault_around = FaultAround::default();
+            let mut fault_around = FaultAround::of_swap();
             // Outcomes, faults without a larger block, probes chosen since the last round.
             let mut model: [(Vec<bool>, usize, usize); 4] = Default::default();
             for (region, used, room, ended) in steps {
@@ -284,7 +294,7 @@ mod tests {
                 }
                 if block == 1 || !(confirmed || *chosen < 16) {
                     *small += 1;
-                    block = if small.is_multiple_of(32) { block.max(2) } else { 1 };
+                    block = if small.is_multiple_of(32) { 2 } else { 1 };
                 }
                 // Address ranges that lie 64 regions apart share one.
                 let page = (region + 64 * usize::from(used)) * REGION + 5 * PAGE;

@@ -35,7 +35,7 @@ pub struct Triggers<B> {
 
 impl<B> Default for Triggers<B> {
     fn default() -> Self {
-        Self { kept: VecDeque::new(), fault_around: FaultAround::default() }
+        Self { kept: VecDeque::new(), fault_around: FaultAround::of_pool() }
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(triggers.len(), MOST - 2);
     }
 
-    /// The block of eight grows to 32 where all probes are used, and shrinks where none is.
+    /// One miss in 32 tries a block of two; the block grows to eight where all probes are used, and shrinks where none is.
     #[test]
     fn blocks_grow_while_probes_are_used_and_shrink_while_they_are_displaced() {
         let mut triggers = Triggers::default();
@@ -163,10 +163,10 @@ mod tests {
             }
             longest
         };
-        assert_eq!(misses(true, 16), 8);
-        assert_eq!(misses(true, 64), 32);
+        assert_eq!(misses(true, 31), 1);
+        assert_eq!(misses(true, 16 * 32 + 64), 8);
         // 64 probes wait, unused, before the first one is displaced.
-        assert_eq!(misses(false, 64 + 16), 32);
-        assert_eq!(misses(false, 16), 16);
+        assert_eq!(misses(false, 64 + 16), 8);
+        assert_eq!(misses(false, 16), 4);
     }
 }

@@ -63,10 +63,16 @@ fn a_scan_is_read_ahead_and_a_random_walk_is_not() {
     let scanned = model.swap_counts().since(&filled);
     assert!(scanned.faults_major < 300, "{scanned:?}");
     let mut random = Rng::new(1, "test");
-    let walk: Vec<_> = (0..5000).map(|_| (random.below(16_384), Op::Read)).collect();
-    let before = model.swap_counts();
-    run(&mut model, &walk, 1);
-    let walked = model.swap_counts().since(&before);
+    let mut walk = |accesses: u64| {
+        let walk: Vec<_> = (0..accesses).map(|_| (random.below(16_384), Op::Read)).collect();
+        let before = model.swap_counts();
+        run(&mut model, &walk, 1);
+        model.swap_counts().since(&before)
+    };
+    // In each of four or five regions, three rounds of probes show that neighbours are not used.
+    let learning = walk(20_000);
+    assert!(learning.readahead_pages < 5 * 176 + 20_000 / 16, "{learning:?}");
+    let walked = walk(5000);
     assert!(walked.readahead_pages < 200 && walked.faults_major > 3000, "{walked:?}");
 }
 
