@@ -6,7 +6,8 @@
 //! the aligned block around a missed page are read with it, and all pages of the block around a page that comes back from
 //! the victim buffer come back with it. One page of the block, the probe, is kept in the victim buffer, where a fault
 //! shows whether it is used before it leaves the buffer. The block size doubles where most probes are used and halves
-//! where few are. Where it is one page, one fault in many tries a block of two.
+//! where few are. Where it is one page, one fault in many tries a block of two. Probes can stay in the buffer for long, so
+//! a size that none has confirmed is that of a few blocks only.
 //!
 //! Misses and second chances have block sizes of their own: pages in the victim buffer left memory together a short time
 //! ago, and one that comes back without being used costs no read.
@@ -29,7 +30,7 @@ const SAME_FROM: u8 = 7;
 /// Where blocks have one page, one fault in this many tries two.
 const TRIAL_EVERY: u8 = 32;
 
-/// The aligned block of pages that are read with a missed page; the missed page is one of them.
+/// The aligned block of pages that come with the page of a fault, which is one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     /// Address of the first page.
@@ -80,7 +81,7 @@ pub struct FaultAround {
     probes: usize,
     /// Pages of the largest block.
     max_block: u8,
-    /// Largest number of probes of a region beside which a new one waits for its result while the size is not confirmed.
+    /// While its size is not confirmed, a region with more probes than this since the last round brings in single pages.
     unconfirmed: u8,
 }
 
