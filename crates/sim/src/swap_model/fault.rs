@@ -158,8 +158,7 @@ impl SwapModel {
             return Vec::new();
         }
         let (address, first) = (self.address(page), self.options.address.0 as usize);
-        let (marks, used, charged) = (self.watermarks, self.used(), self.charged);
-        let is_room = |pages| marks.excess(used, charged, pages) == 0;
+        let is_room = self.room();
         let buffered = |address: &usize| {
             let info = address.checked_sub(first).and_then(|offset| self.pages.get(offset / PAGE));
             info.is_some_and(|of| matches!(of.state, PageState::InVictimBuffer(_)) && of.trigger.is_none())
@@ -199,8 +198,7 @@ impl SwapModel {
         if !self.options.fault_around {
             return (Block::around(address, 1), Vec::new());
         }
-        let (marks, used, charged) = (self.watermarks, self.used(), self.charged);
-        let is_room = |pages| marks.excess(used, charged, pages) == 0;
+        let is_room = self.room();
         let block = self.fault_around.record_fault(address, is_room);
         if block.pages == 1 {
             return (block, Vec::new());

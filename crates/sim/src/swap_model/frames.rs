@@ -33,13 +33,19 @@ impl SwapModel {
     }
 
     /// Frames in use.
-    pub(super) fn used(&self) -> usize {
+    fn used(&self) -> usize {
         self.charged + self.buffer.idle_frames() + self.table_frames()
     }
 
     /// Number of frames that are to be freed so that `more` are free.
     pub(super) fn excess(&self, more: usize) -> usize {
         self.watermarks.excess(self.used(), self.charged, more)
+    }
+
+    /// Whether as many pages can come in now without an eviction.
+    pub(super) fn room(&self) -> impl Fn(usize) -> bool + use<> {
+        let (marks, used, charged) = (self.watermarks, self.used(), self.charged);
+        move |pages| marks.excess(used, charged, pages) == 0
     }
 
     /// Largest number of frames in the victim buffer now.
