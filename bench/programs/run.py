@@ -61,6 +61,8 @@ def arguments():
     parser.add_argument("--dram", type=size, default=64 << 20, help="DRAM for a program (64MiB)")
     parser.add_argument("--scale", type=float, default=4, help="data of a program over DRAM (4)")
     parser.add_argument("--rounds", type=int, default=1, help="runs under a limit (1)")
+    parser.add_argument("--cold", action="store_true",
+                        help="drop the page cache before each run, so that it reads code and input from the device")
     parser.add_argument("--rate", type=float, default=2000, help="requests per second to the servers (2000)")
     parser.add_argument("--seconds", type=float, default=8, help="length of a mix of requests (8)")
     parser.add_argument("--beside", type=size,
@@ -116,6 +118,9 @@ def once(program, work, kind):
     folder.mkdir()
     run_mode = kind(work.settings, folder, work.data)
     row = {"program": program.NAME, "run_mode": kind.name, "dram": work.dram, "load_average": os.getloadavg()[0]}
+    if work.settings.cold:
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3")
     before = device_bytes(work.settings.store)
     try:
         with run_mode:

@@ -21,6 +21,7 @@
 
 pub mod advise;
 pub mod affinity;
+mod code_readahead;
 pub mod credentials;
 pub mod descriptors;
 pub mod direct_io;

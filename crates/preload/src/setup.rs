@@ -11,7 +11,7 @@ use deepram_linux::message::write_line;
 use deepram_pager::{Notice, Pager, PagerOptions, SharedBudget};
 
 use crate::library_context::LibraryGuard;
-use crate::{descriptors, lazy_start, malloc, media, memory, pager_threads};
+use crate::{code_readahead, descriptors, lazy_start, malloc, media, memory, pager_threads};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
 /// Number of the process to which the pager belongs.
@@ -112,6 +112,9 @@ pub(crate) fn begin() {
     *PENDING_OPTIONS.lock().unwrap_or_else(PoisonError::into_inner) = Some((options, shared));
     set_pager_process();
     malloc::set_arenas(false);
+    if variable(c"DEEPRAM_RUN_BOUND_CODE").is_some() {
+        code_readahead::bound();
+    }
     lazy_start::enable(dram);
 }
 

@@ -26,16 +26,17 @@ const LEAST: u64 = 16 << 20;
 const LEAST_MEMORY: u64 = 2 * LEAST;
 const LIBRARY: &str = "libdeepram_preload.so";
 /// Optional settings of the library, removed from the environment so that an outer run does not set them.
-const OPTIONAL: [&str; 6] = [
+const OPTIONAL: [&str; 7] = [
     "DEEPRAM_RUN_LIMIT",
     "DEEPRAM_RUN_RECORD",
     "DEEPRAM_RUN_RECORD_ACCESSES",
     "DEEPRAM_RUN_WITHOUT",
+    "DEEPRAM_RUN_BOUND_CODE",
     "DEEPRAM_RUN_MEDIA",
     "DEEPRAM_RUN_MEDIA_BUS",
 ];
 /// All settings of the library that concern paging.
-pub(super) const PAGING_VARIABLES: [&str; 9] = [
+pub(super) const PAGING_VARIABLES: [&str; 10] = [
     "DEEPRAM_RUN_DRAM",
     "DEEPRAM_RUN_STORE",
     "DEEPRAM_RUN_POLICY",
@@ -45,6 +46,7 @@ pub(super) const PAGING_VARIABLES: [&str; 9] = [
     "DEEPRAM_RUN_RECORD",
     "DEEPRAM_RUN_RECORD_ACCESSES",
     "DEEPRAM_RUN_WITHOUT",
+    "DEEPRAM_RUN_BOUND_CODE",
 ];
 
 /// The program and the options of its paging.
@@ -148,6 +150,9 @@ impl PreparedProgram {
         command.env("DEEPRAM_RUN_SHARED", format!("/proc/{}/fd/{}", std::process::id(), inherited));
         if let Some(most) = paging.store_limit {
             command.env("DEEPRAM_RUN_LIMIT", most.0.to_string());
+        }
+        if paging.memory.is_some() {
+            command.env("DEEPRAM_RUN_BOUND_CODE", "1");
         }
         if !paging.without.is_empty() {
             let names: Vec<&str> = paging.without.iter().map(|heuristic| heuristic.name()).collect();

@@ -112,6 +112,36 @@ fn paged_memory_and_page_cache_keep_within_one_limit() {
 }
 
 #[test]
+fn the_page_cache_gets_code_in_small_pieces_where_it_has_a_limit() {
+    if deepram_pager::available().is_err() {
+        eprintln!("skipped: memory cannot be paged here");
+        return;
+    }
+    /// Size of the largest mapping of code, bytes.
+    fn largest_code(limit: &str) -> Option<usize> {
+        let output = run(&[limit, "64MiB"], Path::new("/bin/cat"), &["/proc/self/maps"]);
+        if text(&output.stderr).contains("needs a memory cgroup") {
+            eprintln!("skipped: {}", text(&output.stderr));
+            return None;
+        }
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let maps = text(&output.stdout);
+        let code = maps.lines().filter(|line| line.contains(" r-xp ") && line.contains('/'));
+        let sizes = code.map(|line| {
+            let (range, _) = line.split_once(' ').expect("a range of addresses");
+            let (start, end) = range.split_once('-').expect("a range has an end");
+            let number = |text| usize::from_str_radix(text, 16).expect("addresses are hexadecimal");
+            number(end) - number(start)
+        });
+        sizes.max()
+    }
+    let Some(bounded) = largest_code("--memory") else { return };
+    assert!(bounded <= 64 << 10, "{bounded} bytes");
+    let whole = largest_code("--dram").expect("code is mapped");
+    assert!(whole > 64 << 10, "the C library has more code than {whole} bytes");
+}
+
+#[test]
 fn the_status_is_the_programs_own() {
     if deepram_pager::available().is_err() {
         eprintln!("skipped: memory cannot be paged here");
