@@ -2,7 +2,6 @@
 //! tables after their write has returned.
 
 use std::collections::VecDeque;
-use std::sync::mpsc;
 
 use deepram_core::paging::PoolWatermarks;
 use deepram_core::placement::{SegmentRef, place};
@@ -15,16 +14,12 @@ use crate::format::header::Geometry;
 use crate::stats::add;
 use deepram_linux::buffer::AlignedBuf;
 
-/// Write buffers: in flight, being filled, and one in reserve.
-pub(super) const BUFFERS: usize = PoolWatermarks::WRITES_IN_FLIGHT + FILL_AHEAD + 1;
+/// Write buffers: those in flight, and one that is filled meanwhile.
+pub(super) const BUFFERS: usize = PoolWatermarks::WRITES_IN_FLIGHT + 1;
 /// A sync of at most this many segments is written together with its commit, in one durable write.
 const SMALL_SYNC: usize = 64;
 /// Largest size of a commit's own metadata in its header, in bytes.
 const COMMIT_METAS: usize = 26;
-/// Up to this many segments are filled by the thread that writes them: a second thread would not pay off.
-const SERIAL_SEGMENTS: usize = 512;
-/// Batches that the filling thread works ahead.
-const FILL_AHEAD: usize = 2;
 /// Largest number of segments between two checks of the free space.
 const ROUND_SEGMENTS: usize = 8192;
 /// Number of attempts to write a batch, each in another block, before the caller gets the error.
@@ -70,7 +65,7 @@ pub(crate) struct WriteItem {
 }
 
 /// Fills buffers with the contents of the items with the given numbers.
-pub(crate) type Fill<'a> = &'a mut (dyn FnMut(&[usize], &mut [&mut [u8]]) + Send);
+pub(crate) type Fill<'a> = &'a mut dyn FnMut(&[usize], &mut [&mut [u8]]);
 /// Receives the numbers of the items that the tables now name.
 pub(crate) type Published<'a> = &'a mut dyn FnMut(&[usize]);
 
@@ -152,8 +147,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes one pass over `left`; unpublished batches stay in `in_flight`. In a large pass another thread fills the
-    /// batches while this thread places, submits and publishes them.
+    /// Makes one pass over `left`; unpublished batches stay in `in_flight`.
     #[expect(clippy::too_many_arguments, reason = "one pass of `append`, split off for its length")]
     fn append_round(
         &self,
@@ -165,62 +159,13 @@ impl Store {
         fill: Fill<'_>,
         published: Published<'_>,
     ) -> Result<()> {
-        if left.len() <= SERIAL_SEGMENTS {
-            while !left.is_empty() {
-                let mut plan = self.plan_batch(log, stream, items, left, &[])?;
-                self.fill_batch(&mut plan, fill);
-                in_flight.push_back(self.submit_batch(log, plan, items)?);
-                if !self.publish_done(log, in_flight, items, published)? {
-                    break;
-                }
+        while !left.is_empty() {
+            in_flight.push_back(self.start_batch(log, stream, items, left, fill, &[])?);
+            if !self.publish_done(log, in_flight, items, published)? {
+                break;
             }
-            return Ok(());
         }
-        std::thread::scope(|scope| {
-            let (to_fill, plans) = mpsc::channel::<BatchPlan>();
-            let (to_submit, filled) = mpsc::channel::<BatchPlan>();
-            scope.spawn(move || {
-                for mut plan in plans {
-                    self.fill_batch(&mut plan, fill);
-                    if to_submit.send(plan).is_err() {
-                        return;
-                    }
-                }
-            });
-            let mut ahead = 0;
-            let mut result = Ok(());
-            loop {
-                while ahead < FILL_AHEAD && result.is_ok() && !left.is_empty() {
-                    match self.plan_batch(log, stream, items, left, &[]) {
-                        Ok(plan) => ahead += usize::from(to_fill.send(plan).is_ok()),
-                        Err(error) => result = Err(error),
-                    }
-                }
-                if ahead == 0 {
-                    return result;
-                }
-                let Ok(plan) = filled.recv() else { return result };
-                ahead -= 1;
-                if result.is_err() {
-                    // The batch's number is used and its position stays empty, so the log has a gap.
-                    log.broken = true;
-                    left.extend(plan.placed.iter().flatten());
-                    log.queue.give_back(plan.buffer);
-                    continue;
-                }
-                in_flight.push_back(self.submit_batch(log, plan, items)?);
-                if !self.publish_done(log, in_flight, items, published)? {
-                    // Nothing new is submitted after a failure; `result` stays `Ok`, so that the caller tries again.
-                    while let Some(plan) = (ahead > 0).then(|| filled.recv().ok()).flatten() {
-                        ahead -= 1;
-                        log.broken = true;
-                        left.extend(plan.placed.iter().flatten());
-                        log.queue.give_back(plan.buffer);
-                    }
-                    return result;
-                }
-            }
-        })
+        Ok(())
     }
 
     /// Publishes the completed batches in order; returns `false` after a failed one.

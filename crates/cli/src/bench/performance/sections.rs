@@ -159,6 +159,14 @@ fn persist(files: &Files) -> Option<Section<'_>> {
     let peers = |threads: u64| -> Vec<(String, f64)> {
         others.iter().filter_map(|method| Some(((*method).to_owned(), rate(method, threads)?))).collect()
     };
+    // A thread makes its next persist after the last one is durable, and so at most one in the time of a durable write.
+    let limit = |dsync: f64, threads: u64| {
+        let one_each = rate("dsync-512", 1).map(|rate| rate * threads as f64).filter(|_| threads > 1);
+        let bound = one_each.map_or_else(String::new, |rate| {
+            format!("; {rate:.0} k/s where each thread waits for the time of a single one")
+        });
+        format!("O_DSYNC 512 B {dsync:.1} k/s{bound}")
+    };
     let mut counts: Vec<u64> = all.iter().filter_map(|row| row["threads"].as_u64()).collect();
     counts.sort_unstable();
     counts.dedup();
@@ -178,7 +186,7 @@ fn persist(files: &Files) -> Option<Section<'_>> {
             ours: rate("persist", threads).map(|rate| Quantity::new(rate, "k/s")),
             peers: peers(threads),
             ratio: of("persist", threads, over).map(|ratio| Quantity::new(ratio, unit)),
-            device: rate("dsync-512", threads).map(|rate| format!("O_DSYNC 512 B {rate:.1} k/s")),
+            device: rate("dsync-512", threads).map(|rate| limit(rate, threads)),
         });
         for (method, name, goal) in [
             ("persist-async", "persist-async, 64 in flight for each thread", "persist-async"),
