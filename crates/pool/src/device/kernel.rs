@@ -54,7 +54,8 @@ pub trait Kernel: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// The errors of the system call.
     fn unlink(&self, path: &Path) -> SysResult<()>;
-    /// `fstat`; the length of a block device is the offset of its end.
+    /// `statx` of these attributes alone; the length of a block device is the offset of its end. A query of the time of the last
+    /// change, as `fstat` makes it, would have the next durable write change and write the inode.
     ///
     /// # Errors
     /// The errors of the system calls.
@@ -128,13 +129,15 @@ impl Kernel for Linux {
     }
 
     fn stat(&self, file: &ProcessFile) -> SysResult<FileStat> {
-        let found = rustix::fs::fstat(file)?;
-        let (kind, len) = match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile => (FileKind::Regular, found.st_size.cast_unsigned()),
+        let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::NLINK | StatxFlags::SIZE;
+        let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)?;
+        let mode = found.stx_mode.into();
+        let (kind, len) = match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => (FileKind::Regular, found.stx_size),
             FileType::BlockDevice => (FileKind::Block, rustix::fs::seek(file, SeekFrom::End(0))?),
             _ => (FileKind::Other, 0),
         };
-        Ok(FileStat { kind, len, links: found.st_nlink, mode: Mode::from_raw_mode(found.st_mode) })
+        Ok(FileStat { kind, len, links: found.stx_nlink.into(), mode: Mode::from_raw_mode(mode) })
     }
 
     fn direct_unit(&self, file: &ProcessFile) -> Option<usize> {
@@ -191,5 +194,38 @@ impl Kernel for Linux {
 
     fn ring(&self, entries: u32, quiet: bool) -> Option<Box<dyn Ring>> {
         deepram_linux::ring::create(entries, quiet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::*;
+
+    /// From Linux 6.13 on, a change soon after a query of the time of the last change gets an exact time instead of that of the
+    /// last clock tick. It changes the inode, so that each durable write would write the inode too.
+    #[test]
+    fn attributes_are_read_without_a_query_of_the_time_of_the_last_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let file = Linux.open(&folder.path().join("file"), flags, Mode::RUSR | Mode::WUSR).unwrap();
+        let write = || Linux.pwritev2(&file, b"contents", 0, ReadWriteFlags::empty()).unwrap();
+        let last_tick = || {
+            let time = clock_gettime(ClockId::RealtimeCoarse);
+            (time.tv_sec, time.tv_nsec)
+        };
+        let is_of_a_tick = |_| {
+            std::thread::sleep(Duration::from_millis(20));
+            let before = last_tick();
+            write();
+            Linux.stat(&file).unwrap();
+            write();
+            let found = rustix::fs::fstat(&file).unwrap();
+            (found.st_ctime, found.st_ctime_nsec as i64) == before
+        };
+        assert!((0..20).any(is_of_a_tick));
     }
 }
