@@ -202,7 +202,8 @@ impl Inner {
         if !self.options.readahead || self.options.off.contains(Heuristic::FaultAround) {
             return (Block::around(page, 1), Vec::new());
         }
-        let block = lock(&self.fault_around).record_fault(page, |pages| self.frames.excess(pages) == 0);
+        let may_come = |pages| self.frames.excess(pages) == 0 && !lock(&self.streams).is_expected(page);
+        let block = lock(&self.fault_around).record_fault(page, may_come);
         if block.pages == 1 {
             return (block, Vec::new());
         }

@@ -107,9 +107,10 @@ impl FaultAround {
         Self { regions: [region; REGIONS], probes: 0, max_block, unconfirmed }
     }
 
-    /// Records a fault on the page at address `page`. Returns the block to bring in; it has one page if no `is_room` for
-    /// the pages of a larger one, which must not make any thread wait for frames.
-    pub fn record_fault(&mut self, page: usize, is_room: impl FnOnce(usize) -> bool) -> Block {
+    /// Records a fault on the page at address `page`. Returns the block to bring in; it has one page unless a larger one
+    /// `may_come`: it must not make any thread wait for frames, and readahead reads the pages of a stream, which show
+    /// nothing of accesses in no order ([`super::Streams::is_expected`]).
+    pub fn record_fault(&mut self, page: usize, may_come: impl FnOnce(usize) -> bool) -> Block {
         let region = &mut self.regions[region_index(page)];
         let known = region.confirmed || region.chosen <= self.unconfirmed;
         let pages = if region.block > 1 && known {
@@ -118,7 +119,7 @@ impl FaultAround {
             region.faults = (region.faults + 1) % TRIAL_EVERY;
             if region.faults == 0 { MIN_BLOCK.into() } else { 1 }
         };
-        Block::around(page, if pages > 1 && is_room(pages) { pages } else { 1 })
+        Block::around(page, if pages > 1 && may_come(pages) { pages } else { 1 })
     }
 
     /// The index of the probe among the `neighbours` of the page at address `page`, if there are any; successive calls go

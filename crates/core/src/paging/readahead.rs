@@ -137,6 +137,16 @@ impl Streams {
         Some(self.open_window(edge, stride, FIRST_WINDOW))
     }
 
+    /// Whether a stream leads to `page`: it is in the last window of a stream, or the page behind it.
+    #[must_use]
+    pub fn is_expected(&self, page: usize) -> bool {
+        self.streams.iter().any(|stream| {
+            let apart = page.wrapping_sub(stream.trigger).cast_signed();
+            let at = |stride| usize::try_from(apart / stride).is_ok_and(|n| n <= stream.window);
+            stream.window > 0 && apart % stream.stride == 0 && at(stream.stride)
+        })
+    }
+
     /// Records the first use of a trigger. Returns the next window of its stream.
     pub fn record_use(&mut self, page: usize) -> Option<Window> {
         let at = self.streams.iter().rposition(|stream| stream.window > 0 && stream.trigger == page)?;
@@ -207,6 +217,23 @@ mod tests {
                 first += count;
                 count = (count + count / GROWTH_SHARE).min(MAX_WINDOW);
             }
+        }
+    }
+
+    #[test]
+    fn the_pages_of_the_last_window_and_the_one_behind_it_are_expected() {
+        for stride in [1isize, 3, -2] {
+            let place = |n: isize| at((10_000 + stride * n).cast_unsigned());
+            let mut streams = Streams::default();
+            let window = (0..3).filter_map(|n| streams.record_miss(place(n))).next().unwrap();
+            let expected = |streams: &Streams| -> Vec<isize> {
+                (-50..50).filter(|n| streams.is_expected(place(*n))).collect()
+            };
+            assert_eq!(expected(&streams), (3..=3 + FIRST_WINDOW.cast_signed()).collect::<Vec<_>>());
+            assert!(stride == 1 || !streams.is_expected(place(4) + PAGE));
+            let next = streams.record_use(window.first).unwrap();
+            let first = 3 + FIRST_WINDOW.cast_signed();
+            assert_eq!(expected(&streams), (first..=first + next.count.cast_signed()).collect::<Vec<_>>());
         }
     }
 

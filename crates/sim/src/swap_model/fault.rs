@@ -199,7 +199,8 @@ impl SwapModel {
             return (Block::around(address, 1), Vec::new());
         }
         let is_room = self.room();
-        let block = self.fault_around.record_fault(address, is_room);
+        let may_come = |pages| is_room(pages) && !self.streams.is_expected(address);
+        let block = self.fault_around.record_fault(address, may_come);
         if block.pages == 1 {
             return (block, Vec::new());
         }
