@@ -107,9 +107,9 @@ impl FaultAround {
         Self { regions: [region; REGIONS], probes: 0, max_block, unconfirmed }
     }
 
-    /// Records a fault on the page at address `page`. Returns the block to bring in; it has one page unless a larger one
-    /// `may_come`: it must not make any thread wait for frames, and readahead reads the pages of a stream, which show
-    /// nothing of accesses in no order ([`super::Streams::is_expected`]).
+    /// Records a fault on the page at address `page`. Returns the block to bring in. It has one page unless a block of so
+    /// many pages `may_come`: a larger block must not make any thread wait for frames, and the pages of a stream are left
+    /// to readahead ([`super::Streams::is_expected`]).
     pub fn record_fault(&mut self, page: usize, may_come: impl FnOnce(usize) -> bool) -> Block {
         let region = &mut self.regions[region_index(page)];
         let known = region.confirmed || region.chosen <= self.unconfirmed;

@@ -112,8 +112,14 @@ impl Store {
             let mut left: Vec<usize> = rest.drain(..rest.len().min(ROUND_SEGMENTS)).collect();
             self.prepare_append(log, stream, left.len())?;
             let mut in_flight = VecDeque::new();
-            let mut result =
-                self.append_round(log, stream, items, &mut left, &mut in_flight, fill, published);
+            let mut may_go_on = Ok(true);
+            while matches!(may_go_on, Ok(true)) && !left.is_empty() {
+                may_go_on = self.start_batch(log, stream, items, &mut left, fill, &[]).and_then(|batch| {
+                    in_flight.push_back(batch);
+                    self.publish_done(log, &mut in_flight, items, published)
+                });
+            }
+            let mut result = may_go_on.map(drop);
             log.queue.drain();
             let mut failed = None;
             while let Some(batch) = in_flight.pop_front() {
@@ -142,27 +148,6 @@ impl Store {
                     return Err(self.device_error("writing segments", source));
                 }
                 rest.sort_unstable();
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes one pass over `left`; unpublished batches stay in `in_flight`.
-    #[expect(clippy::too_many_arguments, reason = "one pass of `append`, split off for its length")]
-    fn append_round(
-        &self,
-        log: &mut Log,
-        stream: Stream,
-        items: &[WriteItem],
-        left: &mut Vec<usize>,
-        in_flight: &mut VecDeque<BatchInFlight>,
-        fill: Fill<'_>,
-        published: Published<'_>,
-    ) -> Result<()> {
-        while !left.is_empty() {
-            in_flight.push_back(self.start_batch(log, stream, items, left, fill, &[])?);
-            if !self.publish_done(log, in_flight, items, published)? {
-                break;
             }
         }
         Ok(())

@@ -159,11 +159,10 @@ fn persist(files: &Files) -> Option<Section<'_>> {
     let peers = |threads: u64| -> Vec<(String, f64)> {
         others.iter().filter_map(|method| Some(((*method).to_owned(), rate(method, threads)?))).collect()
     };
-    // A thread makes its next persist after the last one is durable, and so at most one in the time of a durable write.
+    // Each thread waits for one durable write at least, so `threads` times the rate of one thread is the most.
     let limit = |dsync: f64, threads: u64| {
-        let one_each = rate("dsync-512", 1).map(|rate| rate * threads as f64).filter(|_| threads > 1);
-        let bound = one_each.map_or_else(String::new, |rate| {
-            format!("; {rate:.0} k/s where each thread waits for the time of a single one")
+        let bound = rate("dsync-512", 1).filter(|_| threads > 1).map_or_else(String::new, |one| {
+            format!("; {threads} times the rate of one thread {:.0} k/s", one * threads as f64)
         });
         format!("O_DSYNC 512 B {dsync:.1} k/s{bound}")
     };
