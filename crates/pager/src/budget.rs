@@ -425,6 +425,12 @@ impl Frames {
         watermarks.excess(budget.in_use() as usize, paged, more).min(above_part)
     }
 
+    /// Whether the budget has `n` free frames, whichever member they are for.
+    pub(super) fn are_free(&self, n: usize) -> bool {
+        let in_use = self.shared().map_or(self.used(), |(budget, _)| budget.in_use() as usize);
+        in_use + n <= self.limit()
+    }
+
     /// Frames to free before a fork.
     pub(super) fn fork_room(&self) -> usize {
         self.shared().map_or(0, |(budget, _)| budget.fork_room.load(Relaxed))

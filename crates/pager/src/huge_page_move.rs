@@ -119,9 +119,11 @@ impl Inner {
             if self.stopping.load(Relaxed) || self.waiting_exclusive.load(Relaxed) > 0 {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            // Charged first: other threads check the budget at the same time.
-            self.frames.charge(CHUNK_PAGES);
-            if self.frames.excess(self.headroom()) == 0 {
+            if self.frames.excess(CHUNK_PAGES + self.headroom()) == 0 {
+                // Other members may have frames of this process's part. Its faults on single pages wait for them.
+                if !self.frames.try_charge(CHUNK_PAGES) {
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
                 return match self.stages.populate(&space.uffd, stage) {
                     Ok(()) => Ok(true),
                     Err(error) => {
@@ -130,7 +132,6 @@ impl Inner {
                     }
                 };
             }
-            self.frames.release(CHUNK_PAGES);
             if self.swap_failing.load(Relaxed) || !self.evict_for_stage(space, stage, &mut write_back) {
                 return Err(io::ErrorKind::StorageFull.into());
             }

@@ -84,7 +84,7 @@ impl Inner {
     /// Whether fresh memory that is touched here becomes a huge page at once.
     pub(super) fn wants_huge_on_touch(&self, space: &AddressSpace, chunk: &Chunk, address: usize) -> bool {
         let asked = || space.advice.huge.covers(address, address + CHUNK_BYTES);
-        let many_free = || self.frames.excess(free_for_huge(self.frames.limit())) == 0;
+        let many_free = || self.frames.are_free(free_for_huge(self.frames.limit()));
         let fresh = || is_fresh(chunk.iter().map(|page| page.state));
         self.may_be_huge()
             && chunk.staged.is_none()

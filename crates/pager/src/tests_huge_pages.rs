@@ -70,6 +70,26 @@ fn memory_used_in_order_moves_as_huge_pages() {
     }
 }
 
+#[test]
+fn huge_pages_take_no_frames_that_other_processes_still_have() {
+    let dram = 2 * DRAM;
+    let budget = SharedBudget::create(dram).unwrap();
+    let shared = |options: &mut PagerOptions| (options.dram, options.shared_budget) = (dram, Some(budget));
+    let Some(pager) = staged(shared) else { return };
+    let frames = (dram / PAGE as u64) as usize;
+    let other = Frames::new(frames, Some(budget));
+    other.charge(frames - 100);
+    let memory = managed(&pager, DATA);
+    // Half of the budget is this process's part, but it is not free.
+    let fill = |range: std::ops::Range<usize>| range.for_each(|page| memory.set(word(page), page as u64));
+    fill(0..frames / 4);
+    assert_eq!(pager.stats().huge_pages, 0);
+    drop(other);
+    fill(frames / 4..frames);
+    assert!(pager.stats().huge_pages > 4, "{:?}", pager.stats());
+    rest(&pager);
+}
+
 /// Performs random operations of a program, and checks the values read.
 struct Player<'a> {
     pager: &'a Pager,
