@@ -1,5 +1,6 @@
 //! Counts the frames that a process uses against its DRAM budget, which several processes may share.
 
+use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
@@ -57,6 +58,8 @@ pub(super) struct BudgetMemory {
     pub(super) frames: [AtomicI64; MAX_MEMBERS],
     /// Part of `frames`: pages of the files behind shared memory, each of which is charged to one member only.
     file_frames: [AtomicI64; MAX_MEMBERS],
+    /// Part of `frames`: huge pages that the kernel has been asked for and has not given yet ([`Frames::populate`]).
+    unpopulated: [AtomicI64; MAX_MEMBERS],
     /// Number of times that each member's evictors were woken; a futex.
     pub(super) wake_ups: [AtomicU32; MAX_MEMBERS],
     /// Totals of processes that have ended.
@@ -179,7 +182,9 @@ impl BudgetMemory {
             found - used
         } else {
             // Reserved frames are charged before a nested run uses them, others before a page has been read into them.
-            let unused = self.reserved().0 as i64 + limit / UNUSED_SHARE;
+            let unpopulated: i64 =
+                self.members().map(|member| self.unpopulated[member].load(Relaxed).max(0)).sum();
+            let unused = self.reserved().0 as i64 + unpopulated + limit / UNUSED_SHARE;
             (found + shared + unused - used).min(0)
         };
         let before = self.uncharged.load(Relaxed);
@@ -224,6 +229,7 @@ impl BudgetMemory {
             self.uncharged.fetch_update(Relaxed, Relaxed, |lent| (lent < 0).then(|| (lent + used).min(0)));
         self.used.fetch_sub(used, Relaxed);
         self.file_frames[member].store(0, Relaxed);
+        self.unpopulated[member].store(0, Relaxed);
         for (n, number) in self.rows[member].iter().enumerate() {
             let number = number.swap(0, Relaxed);
             if let Some(ended) = self.ended.get(n) {
@@ -330,6 +336,23 @@ impl Frames {
                 .fetch_update(Relaxed, Relaxed, |used| Some(used + n).filter(|now| *now <= limit))
                 .is_ok(),
         }
+    }
+
+    /// Charges `n` frames and calls `populate`, which obtains their memory from the kernel. Meanwhile the kernel counts less than
+    /// was charged, and [`BudgetMemory::set_in_dram`] lends none of these frames.
+    ///
+    /// # Errors
+    /// The budget has too few free frames (`OutOfMemory`), or `populate` fails; then nothing stays charged.
+    pub(super) fn populate(&self, n: usize, populate: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let unpopulated = self.shared().map(|(budget, member)| &budget.unpopulated[member]);
+        unpopulated.inspect(|frames| _ = frames.fetch_add(n as i64, Relaxed));
+        let populated = if self.try_charge(n) {
+            populate().inspect_err(|_| self.release(n))
+        } else {
+            Err(io::ErrorKind::OutOfMemory.into())
+        };
+        unpopulated.inspect(|frames| _ = frames.fetch_sub(n as i64, Relaxed));
+        populated
     }
 
     /// Releases `n` frames.
@@ -679,6 +702,29 @@ mod tests {
         budget.set_in_dram(300 << 12, 0, 0);
         budget.set_in_dram(300 << 12, 0, 0);
         assert_eq!(budget.memory().in_use(), 300);
+    }
+
+    #[test]
+    fn frames_that_the_kernel_has_not_given_yet_are_not_lent() {
+        let budget = SharedBudget::create(1280 << 12).unwrap();
+        let frames = Frames::new(1280, Some(budget));
+        frames.charge(640);
+        let measured = |pages: u64| {
+            (0..100).for_each(|_| budget.set_in_dram(pages << 12, 0, 0));
+            budget.memory().in_use()
+        };
+        let populated = frames.populate(512, || {
+            assert_eq!(measured(640), 640 + 512);
+            assert_eq!(measured(500), 500 + 512 + 40, "others are lent but for a thirty-second");
+            Ok(())
+        });
+        assert!(populated.is_ok());
+        assert_eq!(measured(640), 640 + 40, "the kernel counts less afterwards: the pages are shared");
+        assert_eq!(measured(640 + 512), 640 + 512);
+        // Without free frames, or where the kernel has none, nothing stays charged.
+        assert!(frames.populate(512, || unreachable!("the budget is used up")).is_err());
+        assert!(frames.populate(100, || Err(io::ErrorKind::OutOfMemory.into())).is_err());
+        assert_eq!((frames.used(), budget.read().used), (640 + 512, 640 + 512));
     }
 
     #[test]

@@ -121,16 +121,8 @@ impl Inner {
             }
             if self.frames.excess(CHUNK_PAGES + self.headroom()) == 0 {
                 // Other members may have frames of this process's part. Its faults on single pages wait for them.
-                if !self.frames.try_charge(CHUNK_PAGES) {
-                    return Err(io::ErrorKind::OutOfMemory.into());
-                }
-                return match self.stages.populate(&space.uffd, stage) {
-                    Ok(()) => Ok(true),
-                    Err(error) => {
-                        self.frames.release(CHUNK_PAGES);
-                        Err(error)
-                    }
-                };
+                self.frames.populate(CHUNK_PAGES, || self.stages.populate(&space.uffd, stage))?;
+                return Ok(true);
             }
             if self.swap_failing.load(Relaxed) || !self.evict_for_stage(space, stage, &mut write_back) {
                 return Err(io::ErrorKind::StorageFull.into());
