@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how far the anonymous memory of several processes exceeds the DRAM budget of their run (ADR 32).
 
-Usage: bench/programs/budget_peaks.py [--deepram PATH] [--python PATH] [--rounds N] [--json FILE]
+Usage: bench/programs/budget_peaks.py [--deepram PATH] [--python PATH] [--only TEXT] [--rounds N] [--json FILE]
 Reads the memory cgroup of each run 2000 times a second. Needs cgroup version 1, as root, and cc; NumPy for one of the cases.
 """
 
@@ -30,11 +30,17 @@ def together(count, command):
     return " ".join(f"{command} &" for _ in range(count)) + " wait"
 
 
+def in_turn(count, command):
+    """A shell script that runs a command several times, one after the other."""
+    return "(" + "; ".join([command] * count) + ")"
+
+
 def cases(churn, python):
     """Name, budget in MiB, and script of each case."""
     return [
         ("six Python programs with 24 MiB each", 64, together(6, f"python3 -c '{ARRAYS}'")),
         ("three programs that fill and free 96 MiB", 128, together(3, f"{churn} 96 3")),
+        ("twelve programs, three at a time, that fill and free 96 MiB", 128, together(3, in_turn(4, f"{churn} 96 1"))),
         ("four NumPy programs with 64 MiB each", 96, together(4, f"{python} -c '{NUMPY}'")),
         ("a program of 40 MiB with four forked children that store to all of it", 64, f"python3 -c '{FORKS}'"),
     ]
@@ -61,6 +67,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--deepram", type=Path, default=ROOT / "target/release/deepram")
     parser.add_argument("--python", default="python3", help="a Python with NumPy")
+    parser.add_argument("--only", default="", help="the cases whose name contains this text")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--commit", default=commit(), help="commit of the build (that of this repository)")
@@ -70,12 +77,12 @@ def main():
         churn = Path(folder) / "churn"
         subprocess.run(["cc", "-O1", "-o", churn, ROOT / "crates/cli/tests/programs/churn.c"], check=True)
         results = []
-        for name, mib, script in cases(churn, options.python):
+        for name, mib, script in (case for case in cases(churn, options.python) if options.only in case[0]):
             peaks = [round(peak(deepram, mib, script), 3) for _ in range(options.rounds)]
             results.append({"processes": name, "budget_mib": mib, "peaks_over_budget": peaks})
             print(f"{name}, {mib} MiB: {', '.join(map(str, peaks))}", flush=True)
     if options.json:
-        command = f"bench/programs/budget_peaks.py --rounds {options.rounds}"
+        command = f"bench/programs/budget_peaks.py --only '{options.only}' --rounds {options.rounds}"
         file = {**context.file, "commit": options.commit, "command": command, "version": version(deepram), "results": results}
         options.json.write_text(json.dumps(file, indent=1) + "\n")
 

@@ -176,15 +176,15 @@ impl BudgetMemory {
         let limit = (self.dram() / super::PAGE as u64) as i64;
         let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
         let used = self.used.load(Relaxed);
-        let in_files: i64 = self.members().map(|member| self.file_frames[member].load(Relaxed)).sum();
-        let found = anonymous + in_files + other;
+        let all = |frames: &[AtomicI64; MAX_MEMBERS]| -> i64 {
+            self.members().map(|member| frames[member].load(Relaxed)).sum()
+        };
+        let found = anonymous + all(&self.file_frames) + other;
         let uncharged = if found >= used {
             found - used
         } else {
             // Reserved frames are charged before a nested run uses them, others before a page has been read into them.
-            let unpopulated: i64 =
-                self.members().map(|member| self.unpopulated[member].load(Relaxed).max(0)).sum();
-            let unused = self.reserved().0 as i64 + unpopulated + limit / UNUSED_SHARE;
+            let unused = self.reserved().0 as i64 + all(&self.unpopulated) + limit / UNUSED_SHARE;
             (found + shared + unused - used).min(0)
         };
         let before = self.uncharged.load(Relaxed);

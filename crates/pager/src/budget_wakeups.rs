@@ -59,12 +59,11 @@ impl Frames {
     pub(super) fn wait_for_members(&self, more: usize) {
         let Some((budget, member)) = self.shared() else { return };
         let others = || budget.in_use() - self.used() as i64;
-        let missing = || budget.in_use() + more as i64 - self.limit() as i64 > 0;
         if others() >= self.kept_by_others.load(Relaxed) {
             return;
         }
         let (mut least, mut since) = (others(), Instant::now());
-        while missing() {
+        while !self.are_free(more) {
             if !budget.wake_members_above(self.equal_part(), Some(member)) {
                 return;
             }
