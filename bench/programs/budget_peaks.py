@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures how far the anonymous memory of several processes exceeds the DRAM budget of their run (ADR 32).
+"""Measures how far the anonymous memory of a run exceeds its DRAM budget (ADR 32), or comes close to its limit (ADR 49).
 
 Usage: bench/programs/budget_peaks.py [--deepram PATH] [--python PATH] [--only TEXT] [--rounds N] [--json FILE]
-Reads the memory cgroup of each run 2000 times a second. Needs cgroup version 1, as root, and cc; NumPy for one of the cases.
+Reads the memory cgroup of each run 2000 times a second. Needs cgroup version 1, as root, and cc; NumPy and sqlite3 for one case
+each.
 """
 
 import argparse
@@ -35,20 +36,22 @@ def in_turn(count, command):
     return "(" + "; ".join([command] * count) + ")"
 
 
-def cases(churn, python):
-    """Name, budget in MiB, and script of each case."""
-    return [
+def cases(churn, python, sql):
+    """Name, MiB, script and option of each case. The option says what the MiB are for: anonymous memory, or all memory."""
+    dram = [
         ("six Python programs with 24 MiB each", 64, together(6, f"python3 -c '{ARRAYS}'")),
         ("three programs that fill and free 96 MiB", 128, together(3, f"{churn} 96 3")),
         ("twelve programs, three at a time, that fill and free 96 MiB", 128, together(3, in_turn(4, f"{churn} 96 1"))),
         ("four NumPy programs with 64 MiB each", 96, together(4, f"{python} -c '{NUMPY}'")),
         ("a program of 40 MiB with four forked children that store to all of it", 64, f"python3 -c '{FORKS}'"),
     ]
+    memory = ("SQLite with 256 MiB", 72, f"exec sqlite3 -batch :memory: < {sql}", "--memory")
+    return [(*case, "--dram") for case in dram] + [memory]
 
 
-def peak(deepram, mib, script):
-    """Peak of the run's anonymous memory over its budget."""
-    run = subprocess.Popen([deepram, "run", "--dram", f"{mib}MiB", "--", "sh", "-c", script], stdout=subprocess.DEVNULL)
+def peak(deepram, mib, script, option):
+    """Peak of the run's anonymous memory over its budget or limit."""
+    run = subprocess.Popen([deepram, "run", option, f"{mib}MiB", "--store", "/var/tmp", "--", "sh", "-c", script], stdout=subprocess.DEVNULL)
     own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1] == "memory")
     stat = Path("/sys/fs/cgroup/memory") / own.split(":")[2].lstrip("/") / f"deepram-run-{run.pid}/memory.stat"
     most = 0
@@ -76,11 +79,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         churn = Path(folder) / "churn"
         subprocess.run(["cc", "-O1", "-o", churn, ROOT / "crates/cli/tests/programs/churn.c"], check=True)
+        sql = Path(folder) / "script.sql"
+        with sql.open("wb") as out:
+            subprocess.run([sys.executable, ROOT / "bench/programs/inputs/speedtest.py", str(256 << 20)], stdout=out, check=True)
         results = []
-        for name, mib, script in (case for case in cases(churn, options.python) if options.only in case[0]):
-            peaks = [round(peak(deepram, mib, script), 3) for _ in range(options.rounds)]
-            results.append({"processes": name, "budget_mib": mib, "peaks_over_budget": peaks})
-            print(f"{name}, {mib} MiB: {', '.join(map(str, peaks))}", flush=True)
+        for name, mib, script, option in (case for case in cases(churn, options.python, sql) if options.only in case[0]):
+            peaks = [round(peak(deepram, mib, script, option), 3) for _ in range(options.rounds)]
+            results.append({"processes": name, "budget_mib": mib, "option": option, "peaks_over_budget": peaks})
+            print(f"{name}, {option} {mib}MiB: {', '.join(map(str, peaks))}", flush=True)
     if options.json:
         command = f"bench/programs/budget_peaks.py --only '{options.only}' --rounds {options.rounds}"
         file = {**context.file, "commit": options.commit, "command": command, "version": version(deepram), "results": results}

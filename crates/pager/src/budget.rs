@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::budget_members::SharedBudget;
 use super::budget_memory::BudgetReading;
@@ -15,7 +15,7 @@ pub(super) const MAX_MEMBERS: usize = 512;
 const MIN_FRAMES: usize = 256;
 /// Divisor of the budget: frames that [`BudgetMemory::set_in_dram`] frees at once because several members are charged for them.
 const LENDING_SHARE: i64 = 64;
-/// Divisor of the budget: frames that may be charged although no memory is behind them yet.
+/// Divisor of the budget: frames that may be charged although the kernel counts no anonymous memory for them.
 const UNUSED_SHARE: i64 = 32;
 /// How often a reading is repeated because a process is just leaving. A process that is killed while it leaves must not
 /// block all readings for good.
@@ -47,8 +47,10 @@ pub(super) struct BudgetMemory {
     /// Pages in DRAM that no member has been charged for. Negative: frames that are free again because several members have
     /// been charged for the same ones, which forked processes share ([`SharedBudget::set_in_dram`]).
     uncharged: AtomicI64,
-    /// Smallest value of `uncharged` that the last measurement allowed; 0 or less.
-    lendable: AtomicI64,
+    /// Value of `uncharged` by the last measurement alone.
+    measured: AtomicI64,
+    /// Whether anything was measured.
+    is_measured: AtomicBool,
     /// Largest sum of each gauge over all members so far.
     peaks: [AtomicU64; GAUGES.len()],
     /// Process of each member, by its number in its own namespace; 0: no process. A lock shows whether the process is
@@ -58,7 +60,8 @@ pub(super) struct BudgetMemory {
     pub(super) frames: [AtomicI64; MAX_MEMBERS],
     /// Part of `frames`: pages of the files behind shared memory, each of which is charged to one member only.
     file_frames: [AtomicI64; MAX_MEMBERS],
-    /// Part of `frames`: huge pages that the kernel has been asked for and has not given yet ([`Frames::populate`]).
+    /// Part of `frames`: those for which the kernel has given no memory yet, of pages that are on their way into memory and of huge
+    /// pages ([`Frames::populate`]).
     unpopulated: [AtomicI64; MAX_MEMBERS],
     /// Number of times that each member's evictors were woken; a futex.
     pub(super) wake_ups: [AtomicU32; MAX_MEMBERS],
@@ -169,31 +172,41 @@ impl BudgetMemory {
     /// pager's files, and `other` memory that the budget has to leave room for. Members that have more than their equal part free
     /// the excess; a quarter of the budget stays for paged memory. Shared memory may belong to files of the program, so it shows
     /// only that less is in DRAM than was charged.
-    /// Frames that are charged more than once are free again if two calls in a row find them: memory that a process unmaps is
-    /// gone a moment before its charge. Each call lends at most one part in [`LENDING_SHARE`] of the budget more, since forked
-    /// processes that store soon need them.
+    /// Fewer uncharged frames count, and frames that are charged more than once are free again, if two calls in a row find so: memory
+    /// that a process unmaps is gone a moment before its charge. Each call lends at most one part in [`LENDING_SHARE`] of the budget
+    /// more, since forked processes that store soon need them.
     pub(super) fn set_in_dram(&self, anonymous: i64, shared: i64, other: i64) {
         let limit = (self.dram() / super::PAGE as u64) as i64;
         let most = limit - limit / super::unpaged_memory::PAGED_SHARE as i64;
+        let before = self.uncharged.load(Relaxed);
         let used = self.used.load(Relaxed);
         let all = |frames: &[AtomicI64; MAX_MEMBERS]| -> i64 {
             self.members().map(|member| frames[member].load(Relaxed)).sum()
         };
-        let found = anonymous + all(&self.file_frames) + other;
+        let found = anonymous + all(&self.file_frames) + all(&self.unpopulated) + other;
         let uncharged = if found >= used {
             found - used
         } else {
-            // Reserved frames are charged before a nested run uses them, others before a page has been read into them.
-            let unused = self.reserved().0 as i64 + all(&self.unpopulated) + limit / UNUSED_SHARE;
+            // Reserved frames are charged before a nested run uses them.
+            let unused = self.reserved().0 as i64 + limit / UNUSED_SHARE;
             (found + shared + unused - used).min(0)
         };
-        let before = self.uncharged.load(Relaxed);
-        let least = self.lendable.swap(uncharged.min(0), Relaxed).max(before.min(0) - limit / LENDING_SHARE);
-        // A member that leaves meanwhile changes the value, and what was measured no longer holds.
-        let _ = self.uncharged.compare_exchange(before, uncharged.clamp(least, most), Relaxed, Relaxed);
+        let least = self.measured.swap(uncharged, Relaxed).max(before.min(0) - limit / LENDING_SHARE);
+        self.is_measured.store(true, Relaxed);
+        // A member that leaves meanwhile, or that is charged for unpaged memory, changes the value, and what was measured no longer
+        // holds.
+        let _ = self.uncharged.compare_exchange(before, uncharged.max(least).min(most), Relaxed, Relaxed);
         if self.in_use() > limit {
             let (reserved, sharers) = self.reserved();
             self.wake_members_above(equal_part(limit as usize - self.beside(), reserved, sharers), None);
+        }
+    }
+
+    /// Counts more uncharged frames, or fewer, as a member was charged for memory that had been measured. Without measurements none
+    /// is counted.
+    fn move_measured(&self, pages: i64) {
+        if self.is_measured.load(Relaxed) {
+            self.uncharged.fetch_add(pages, Relaxed);
         }
     }
 
@@ -261,6 +274,8 @@ pub(super) struct Frames {
     tables: AtomicUsize,
     /// Part of `used`: pages of the files behind shared memory.
     files: AtomicUsize,
+    /// Part of `used`: frames that have no memory yet.
+    unpopulated: AtomicUsize,
     shared: Option<BudgetShare>,
     /// Number of members that share the budget, at the last refresh.
     sharers: AtomicU32,
@@ -278,7 +293,7 @@ impl Frames {
     pub(super) fn new(limit: usize, shared: Option<&'static SharedBudget>) -> Self {
         // With too many processes, the last ones have a budget of their own.
         let shared = shared.and_then(|budget| Some(BudgetShare { budget, member: budget.join()?.into() }));
-        let [used, unpaged, idle, tables, files] = [const { AtomicUsize::new(0) }; 5];
+        let [used, unpaged, idle, tables, files, unpopulated] = [const { AtomicUsize::new(0) }; 6];
         let (sharers, reserved, changes) = (AtomicU32::new(1), AtomicUsize::new(0), AtomicU64::new(0));
         let limit = AtomicUsize::new(limit);
         let (own_wake_ups, kept_by_others) = (AtomicU32::new(0), AtomicI64::new(i64::MAX));
@@ -289,6 +304,7 @@ impl Frames {
             idle,
             tables,
             files,
+            unpopulated,
             shared,
             sharers,
             reserved,
@@ -338,21 +354,28 @@ impl Frames {
         }
     }
 
-    /// Charges `n` frames and calls `populate`, which obtains their memory from the kernel. Meanwhile the kernel counts less than
-    /// was charged, and [`BudgetMemory::set_in_dram`] lends none of these frames.
+    /// Charges `n` frames and calls `populate`, which obtains their memory from the kernel.
     ///
     /// # Errors
     /// The budget has too few free frames (`OutOfMemory`), or `populate` fails; then nothing stays charged.
     pub(super) fn populate(&self, n: usize, populate: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let unpopulated = self.shared().map(|(budget, member)| &budget.unpopulated[member]);
-        unpopulated.inspect(|frames| _ = frames.fetch_add(n as i64, Relaxed));
+        self.change_unpopulated(n, 0);
         let populated = if self.try_charge(n) {
             populate().inspect_err(|_| self.release(n))
         } else {
             Err(io::ErrorKind::OutOfMemory.into())
         };
-        unpopulated.inspect(|frames| _ = frames.fetch_sub(n as i64, Relaxed));
+        self.change_unpopulated(0, n);
         populated
+    }
+
+    /// Adds `more` frames to those that are charged and have no memory yet, and removes `fewer`. The kernel counts less than was
+    /// charged meanwhile, and [`BudgetMemory::set_in_dram`] adds these frames to what it counts.
+    pub(super) fn change_unpopulated(&self, more: usize, fewer: usize) {
+        self.unpopulated.fetch_add(more.wrapping_sub(fewer), Relaxed);
+        if let Some((budget, member)) = self.shared() {
+            budget.unpopulated[member].fetch_add(more as i64 - fewer as i64, Relaxed);
+        }
     }
 
     /// Releases `n` frames.
@@ -364,9 +387,19 @@ impl Frames {
         }
     }
 
-    /// Replaces the charge for unpaged memory.
+    /// Replaces the charge for unpaged memory. Where the memory of the run is measured, that memory was measured before: only what
+    /// members are charged for changes, not what is in use.
     pub(super) fn set_unpaged(&self, pages: usize) {
+        let before = self.unpaged();
+        let move_measured = |pages: i64| self.shared().inspect(|(budget, _)| budget.move_measured(pages));
+        // In this order a measurement in between finds too much in use, not too little.
+        if pages > before {
+            move_measured(before as i64 - pages as i64);
+        }
         self.change(&self.unpaged, pages);
+        if pages < before {
+            move_measured(before as i64 - pages as i64);
+        }
     }
 
     /// Replaces the charge for frames of the victim buffer that hold no page but are backed by memory.
@@ -406,6 +439,11 @@ impl Frames {
 
     pub(super) fn unpaged(&self) -> usize {
         self.unpaged.load(Relaxed)
+    }
+
+    /// Frames that are charged and have no memory yet.
+    pub(super) fn unpopulated(&self) -> usize {
+        self.unpopulated.load(Relaxed)
     }
 
     /// Largest number of frames for paged memory.
@@ -473,6 +511,7 @@ impl Frames {
             member.store(new, Relaxed);
             budget.memory().charge(new, self.used() as i64);
             budget.memory().file_frames[new].store(self.files.load(Relaxed) as i64, Relaxed);
+            budget.memory().unpopulated[new].store(self.unpopulated.load(Relaxed) as i64, Relaxed);
         }
         let member = member.load(Relaxed);
         for (shown, number) in budget.memory().rows[member].iter().zip(row) {
@@ -481,6 +520,7 @@ impl Frames {
         budget.memory().note_peaks();
         if budget.memory().uncharged.load(Relaxed) != 0 && !budget.has_creator() {
             // Nobody measures any more.
+            budget.memory().is_measured.store(false, Relaxed);
             budget.memory().uncharged.store(0, Relaxed);
         }
         budget.reap_after(member);
@@ -680,9 +720,33 @@ mod tests {
         frames.release(40);
         budget.set_in_dram(590 << 12, 0, 50 << 12);
         assert_eq!((frames.excess(0), frames.try_charge(1)), (0, false));
+        // The program unmaps 60 pages, which stay charged for a moment: what it stores to next has no free frames yet.
+        budget.set_in_dram(530 << 12, 0, 50 << 12);
+        frames.release(60);
+        assert_eq!((frames.try_charge(60), frames.try_charge(1)), (true, false));
         // Less is in DRAM than was charged, but not so much less.
         (0..100).for_each(|_| budget.set_in_dram(400 << 12, 0, 50 << 12));
         assert_eq!(budget.memory().in_use(), 470, "with a thirty-second that may be charged before use");
+    }
+
+    #[test]
+    fn charges_for_unpaged_memory_do_not_change_what_was_measured() {
+        let budget = SharedBudget::create(1000 << 12).unwrap();
+        let frames = Frames::new(1000, Some(budget));
+        frames.charge(500);
+        budget.set_in_dram(700 << 12, 0, 100 << 12);
+        let reading = |frames: &Frames| (budget.memory().in_use(), frames.used(), frames.excess(300));
+        assert_eq!(reading(&frames), (800, 500, 100));
+        frames.set_unpaged(200);
+        assert_eq!(reading(&frames), (800, 700, 100));
+        // Paged memory that is not charged for yet seems to be unpaged.
+        frames.set_unpaged(290);
+        frames.charge(60);
+        assert_eq!(reading(&frames), (860, 850, 160));
+        frames.set_unpaged(200);
+        assert_eq!(reading(&frames), (860, 760, 160));
+        budget.set_in_dram(760 << 12, 0, 100 << 12);
+        assert_eq!(reading(&frames), (860, 760, 160));
     }
 
     #[test]
@@ -715,6 +779,7 @@ mod tests {
         };
         let populated = frames.populate(512, || {
             assert_eq!(measured(640), 640 + 512);
+            assert_eq!(measured(700), 700 + 512, "memory that no member is charged for comes on top");
             assert_eq!(measured(500), 500 + 512 + 40, "others are lent but for a thirty-second");
             Ok(())
         });

@@ -352,6 +352,7 @@ impl Inner {
         // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
         let writable = writable || slot.is_none();
         self.frames.charge(1);
+        self.frames.change_unpopulated(1, 0);
         #[cfg(test)]
         self.test_delay();
         let installed = space.install(page, bytes, !writable);
@@ -371,8 +372,8 @@ impl Inner {
         self.finish_install(space, page, (installed, 1), |_| returned.state(), |_| PageState::Fresh);
     }
 
-    /// Completes the installation of `count` neighbouring pages of a chunk: the first `installed_pages` get their new
-    /// state, the others their old state. Returns whether a thread faulted on one of them meanwhile.
+    /// Completes the installation of `count` neighbouring pages of a chunk, whose frames are charged: the first `installed_pages`
+    /// have memory and get their new state, the others their old state. Returns whether a thread faulted on one of them meanwhile.
     fn finish_install(
         &self,
         space: &AddressSpace,
@@ -382,6 +383,7 @@ impl Inner {
         old_state: impl Fn(usize) -> PageState,
     ) -> bool {
         let mut fault_waited = false;
+        self.frames.change_unpopulated(0, count);
         if let Some((mut chunk, at)) = space.page_table.chunk(page) {
             let mut policy = lock(&self.policy);
             for (n, info) in chunk[at..at + count].iter_mut().enumerate() {
@@ -418,7 +420,7 @@ impl Inner {
         result
     }
 
-    /// Charges `count` frames, after evicting pages if too few are free.
+    /// Charges `count` frames of pages on their way into memory, after evicting pages if too few are free.
     fn reserve_frames(&self, space: &AddressSpace, count: usize) {
         if !self.frames.try_charge(count) {
             add(&self.counters.eviction_stalls, 1);
@@ -426,6 +428,7 @@ impl Inner {
             self.frames.wait_for_members(count);
             self.frames.charge(count);
         }
+        self.frames.change_unpopulated(count, 0);
         if self.frames.excess(self.headroom()) > 0 {
             self.wake_evictors();
         }
@@ -453,6 +456,7 @@ impl Inner {
         // SAFETY: the frame was free; no other thread knows of it before the state below names it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.bytes(number), PAGE) };
         drop(buffer);
+        self.frames.change_unpopulated(0, 1);
         let info = &mut chunk[at];
         info.state = PageState::InVictimBuffer(number);
         info.trigger = Some(trigger);

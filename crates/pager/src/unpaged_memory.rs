@@ -22,7 +22,8 @@ impl Inner {
         let Some(anonymous) = self.proc_files.anonymous_pages() else { return };
         let shared = SharedMemory::counted(&self.shared_memory.lock());
         // The kernel does not count shared memory as anonymous.
-        let counted = self.frames.used().saturating_sub(self.frames.unpaged() + shared);
+        let others = self.frames.unpaged() + self.frames.unpopulated() + shared;
+        let counted = self.frames.used().saturating_sub(others);
         let unpaged = anonymous.saturating_sub(counted);
         let most = self.frames.limit() - self.frames.limit() / PAGED_SHARE;
         let is_first =
