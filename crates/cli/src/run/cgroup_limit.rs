@@ -32,7 +32,7 @@ const REPORTED: u64 = 32 << 20;
 const REPORTED_SHARE: u64 = 16;
 
 /// Part of a limit for all memory that stays free, as memory is measured every 10 ms.
-const SPARE_SHARE: u64 = 64;
+const SPARE_SHARE: u64 = 256;
 /// The same while several processes are paged: what one of them forks brings memory that is charged later.
 const FORK_SPARE_SHARE: u64 = 16;
 /// Interval at which paged memory and page cache divide the memory anew.
