@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 from result_file import RunContext
+#: Exit status of a run whose program was killed.
+KILLED = 128 + 9
 ARRAYS = "import sys\nb = [bytearray(1 << 20) for _ in range(24)]\nfor a in b:\n  for i in range(0, 1 << 20, 4096): a[i] = 1"
 NUMPY = "import numpy as n; a = n.ones(4 << 20); print((a * 2).sum())"
 FORKS = ("import os\nb = bytearray(40 << 20)\ndef store(x):\n  for i in range(0, len(b), 4096): b[i] = x\nstore(1)\n"
@@ -50,7 +52,7 @@ def cases(churn, python, sql):
 
 
 def peak(deepram, mib, script, option):
-    """Peak of the run's anonymous memory over its budget or limit."""
+    """Peak of the run's anonymous memory over its budget or limit; "killed" if the kernel killed it at the limit."""
     run = subprocess.Popen([deepram, "run", option, f"{mib}MiB", "--store", "/var/tmp", "--", "sh", "-c", script], stdout=subprocess.DEVNULL)
     own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1] == "memory")
     stat = Path("/sys/fs/cgroup/memory") / own.split(":")[2].lstrip("/") / f"deepram-run-{run.pid}/memory.stat"
@@ -61,9 +63,11 @@ def peak(deepram, mib, script, option):
         except (OSError, IndexError):
             pass  # The group does not exist yet, or no longer.
         time.sleep(0.0005)
+    if run.returncode == KILLED:
+        return "killed"
     if run.returncode != 0 or most == 0:
         sys.exit(f"budget_peaks: the run ended with {run.returncode}, peak {most}: {script[:60]}")
-    return most / (mib << 20)
+    return round(most / (mib << 20), 3)
 
 
 def main():
@@ -84,7 +88,7 @@ def main():
             subprocess.run([sys.executable, ROOT / "bench/programs/inputs/speedtest.py", str(256 << 20)], stdout=out, check=True)
         results = []
         for name, mib, script, option in (case for case in cases(churn, options.python, sql) if options.only in case[0]):
-            peaks = [round(peak(deepram, mib, script, option), 3) for _ in range(options.rounds)]
+            peaks = [peak(deepram, mib, script, option) for _ in range(options.rounds)]
             results.append({"processes": name, "budget_mib": mib, "option": option, "peaks_over_budget": peaks})
             print(f"{name}, {option} {mib}MiB: {', '.join(map(str, peaks))}", flush=True)
     if options.json:

@@ -206,6 +206,7 @@ impl BudgetMemory {
     /// is counted.
     fn move_measured(&self, pages: i64) {
         if self.is_measured.load(Relaxed) {
+            self.measured.fetch_add(pages, Relaxed);
             self.uncharged.fetch_add(pages, Relaxed);
         }
     }
