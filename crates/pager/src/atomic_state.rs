@@ -47,16 +47,17 @@ impl<S: PackedState + fmt::Debug> fmt::Debug for AtomicState<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deepram_core::paging::{PagePrediction, WritePrediction};
+    use deepram_core::paging::WritePrediction;
 
     #[test]
     fn no_change_of_any_thread_is_lost() {
         let state = AtomicState::<WritePrediction>::default();
-        let tests =
-            |all: &mut WritePrediction| all.page_leaves(PagePrediction::Written) == PagePrediction::Tested;
         let started = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| (0..4000).filter(|_| state.update(tests)).count())).collect();
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| (0..4000).filter(|_| state.update(WritePrediction::starts_test)).count())
+                })
+                .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
         });
         assert_eq!(started, 4 * 4000 / 8, "one departure in 8 starts a test: {state:?}");

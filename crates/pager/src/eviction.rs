@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use deepram_core::paging::huge_pages::PolicyKey;
 use deepram_core::paging::runs::{SWAP_GAP, join_runs};
 use deepram_core::paging::victim_buffer::{Leaving, pages_to_drain, pages_to_move};
-use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks};
+use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks, WritePrediction};
 
 use super::direct_io::MoveArea;
 use super::fatal::discard;
@@ -348,7 +348,7 @@ impl Inner {
                     if slot.is_some()
                         && let Some(outcome) = info.prediction.left_clean()
                     {
-                        self.write_prediction.update(|prediction| prediction.outcome(outcome));
+                        self.write_prediction.update(|prediction| prediction.test_ended(outcome));
                     }
                     info.state.evict();
                     victims.push(Victim { page, destination, unreadable: info.unreadable });
@@ -396,7 +396,9 @@ impl Inner {
             if info.state.leave_memory(victim.destination) {
                 self.frames.release(1);
             }
-            info.prediction = self.write_prediction.update(|all| all.page_leaves(info.prediction));
+            if info.prediction.is_written() && self.write_prediction.update(WritePrediction::starts_test) {
+                info.prediction.test();
+            }
             if std::mem::take(&mut info.fault_waiting) {
                 space.wake(victim.page, PAGE);
             }

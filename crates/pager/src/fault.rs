@@ -177,7 +177,7 @@ impl Inner {
     /// Records an access to a page that was in the swap file.
     fn note_access(&self, page: &mut PageInfo, write: bool) {
         if let Some(outcome) = page.prediction.accessed(write) {
-            self.write_prediction.update(|prediction| prediction.outcome(outcome));
+            self.write_prediction.update(|prediction| prediction.test_ended(outcome));
         }
     }
 

@@ -5,9 +5,6 @@
 //! then: the page is installed write-protected once. Either a fault shows that it is still written, or it leaves clean
 //! and costs no write. Tests become rarer where most of them only cost a fault.
 //!
-//! The first return of a page is predicted from the first returns of other pages, of which one in eight is observed:
-//! the page is installed write-protected.
-//!
 //! [`PagePrediction`] is the state of one page, [`WritePrediction`] that of the whole pager.
 
 use super::PackedState;
@@ -21,180 +18,112 @@ const ROUND: u8 = 64;
 /// Of these, the number of pages written again from which on tests become rarer, or stay as frequent.
 const RARER_FROM: u8 = 40;
 const SAME_FROM: u8 = 28;
-/// Number of written first returns in a round from which on they are predicted to be written, or the prediction stays: a page that
-/// is predicted wrongly is written to the swap file several times before a test shows it.
-const FIRST_FROM: u8 = 52;
-const FIRST_SAME_FROM: u8 = 44;
-/// One in this many first returns is observed where the others are predicted to be written.
-const OBSERVED_SHARE: u8 = 8;
 /// At every this many evicted huge pages, the prediction that the huge page will be written is dropped.
 const HUGE_PAGES_PER_RESET: u64 = 8;
 
-/// How often predictions are tested, whether first returns are predicted to be written, and the outcomes since that was chosen.
+/// How often predictions are tested, and the outcomes since that was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WritePrediction {
-    /// Departures of pages that are predicted to be written. The intervals divide 256.
-    departures: u8,
+    /// Departures of pages that are predicted to be written.
+    departures: u32,
     interval: u8,
     clean: u8,
     written: u8,
-    /// First departures of pages.
-    first_departures: u8,
-    first_is_written: bool,
-    first_clean: u8,
-    first_written: u8,
 }
 
 impl Default for WritePrediction {
     fn default() -> Self {
-        Self {
-            departures: 0,
-            interval: FIRST_INTERVAL,
-            clean: 0,
-            written: 0,
-            first_departures: 0,
-            first_is_written: false,
-            first_clean: 0,
-            first_written: 0,
-        }
+        Self { departures: 0, interval: FIRST_INTERVAL, clean: 0, written: 0 }
     }
 }
 
 impl PackedState for WritePrediction {
     fn to_word(self) -> u64 {
-        u64::from_le_bytes([
-            self.departures,
-            self.interval,
-            self.clean,
-            self.written,
-            self.first_departures,
-            self.first_is_written.into(),
-            self.first_clean,
-            self.first_written,
-        ])
+        let [a, b, c, d] = self.departures.to_le_bytes();
+        u64::from_le_bytes([a, b, c, d, self.interval, self.clean, self.written, 0])
     }
 
     fn from_word(word: u64) -> Self {
-        let [departures, interval, clean, written, first_departures, first, first_clean, first_written] =
-            word.to_le_bytes();
-        let first_is_written = first != 0;
-        Self {
-            departures,
-            interval,
-            clean,
-            written,
-            first_departures,
-            first_is_written,
-            first_clean,
-            first_written,
-        }
+        let [a, b, c, d, interval, clean, written, _] = word.to_le_bytes();
+        Self { departures: u32::from_le_bytes([a, b, c, d]), interval, clean, written }
     }
 }
 
 impl WritePrediction {
-    /// Called when a page leaves memory. Returns its new prediction, for its next return.
-    #[must_use]
-    pub fn page_leaves(&mut self, page: PagePrediction) -> PagePrediction {
-        if page.is_written() {
-            let tests = self.departures.is_multiple_of(self.interval);
-            self.departures = self.departures.wrapping_add(1);
-            return if tests { PagePrediction::Tested } else { page };
-        }
-        if page != PagePrediction::Unknown {
-            return page;
-        }
-        let observed = self.first_departures.is_multiple_of(OBSERVED_SHARE);
-        self.first_departures = self.first_departures.wrapping_add(1);
-        if self.first_is_written && !observed { PagePrediction::Written } else { PagePrediction::Observed }
+    /// Called when a page that is predicted to be written leaves memory. Returns whether to test the prediction on its
+    /// next return.
+    pub fn starts_test(&mut self) -> bool {
+        let starts = self.departures.is_multiple_of(self.interval.into());
+        self.departures = self.departures.wrapping_add(1);
+        starts
     }
 
-    /// Records the outcome of a test or an observation.
-    pub fn outcome(&mut self, outcome: WriteOutcome) {
-        let (clean, written) = match outcome.is_first {
-            true => (&mut self.first_clean, &mut self.first_written),
-            false => (&mut self.clean, &mut self.written),
-        };
-        *(if outcome.is_written { &mut *written } else { &mut *clean }) += 1;
-        if *clean + *written < ROUND {
+    /// Records the outcome of a test.
+    pub fn test_ended(&mut self, outcome: TestOutcome) {
+        match outcome {
+            TestOutcome::LeftClean => self.clean += 1,
+            TestOutcome::WrittenAgain => self.written += 1,
+        }
+        if self.clean + self.written < ROUND {
             return;
         }
-        let most_are_written = core::mem::take(written);
-        *clean = 0;
-        if outcome.is_first {
-            self.first_is_written = match most_are_written {
-                FIRST_FROM.. => true,
-                FIRST_SAME_FROM.. => self.first_is_written,
-                _ => false,
-            };
-        } else {
-            self.interval = match most_are_written {
-                RARER_FROM.. => (self.interval * 2).min(MAX_INTERVAL),
-                SAME_FROM.. => self.interval,
-                _ => (self.interval / 2).max(MIN_INTERVAL),
-            };
-        }
+        self.interval = match self.written {
+            RARER_FROM.. => (self.interval * 2).min(MAX_INTERVAL),
+            SAME_FROM.. => self.interval,
+            _ => (self.interval / 2).max(MIN_INTERVAL),
+        };
+        (self.clean, self.written) = (0, 0);
     }
 }
 
-/// What a test of a prediction, or the observation of a page's first return, has shown.
+/// What a test of a prediction has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WriteOutcome {
-    /// It was the first return of the page.
-    is_first: bool,
-    /// The page was written again; otherwise it left memory without having been written.
-    is_written: bool,
+pub enum TestOutcome {
+    /// The page left memory without having been written.
+    LeftClean,
+    /// The page was written again.
+    WrittenAgain,
 }
 
 /// The prediction for one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum PagePrediction {
-    /// The page has not left memory yet.
-    #[default]
-    Unknown,
-    /// The page is installed write-protected, and its first return shows whether it is written again.
-    Observed,
-    /// The page is predicted not to be written, and is installed write-protected.
-    Clean,
+pub struct PagePrediction {
     /// The page is predicted to be written, and is installed writable.
-    Written,
-    /// That prediction is being tested: the page is installed write-protected.
-    Tested,
+    written: bool,
+    /// The prediction is being tested: the page is installed write-protected.
+    testing: bool,
 }
 
 impl PagePrediction {
     /// Whether the page is predicted to be written, and therefore installed writable.
     #[must_use]
     pub fn is_written(self) -> bool {
-        self == Self::Written
+        self.written
     }
 
     /// Records an access to a page that was in the swap file. The first write to a fresh page is none: it predicts
-    /// nothing. Returns the outcome for [`WritePrediction::outcome`], if there is one.
+    /// nothing. Returns the outcome for [`WritePrediction::test_ended`], if a test has ended.
     #[must_use]
-    pub fn accessed(&mut self, write: bool) -> Option<WriteOutcome> {
-        if !write {
-            return None;
-        }
-        self.ended(true, Self::Written)
+    pub fn accessed(&mut self, write: bool) -> Option<TestOutcome> {
+        self.written |= write;
+        (write && core::mem::take(&mut self.testing)).then_some(TestOutcome::WrittenAgain)
     }
 
-    /// Records that the page leaves memory clean. Returns the outcome for [`WritePrediction::outcome`], if there is one.
+    /// Records that the page leaves memory clean. Returns the outcome for [`WritePrediction::test_ended`], if a test has
+    /// ended.
     #[must_use]
-    pub fn left_clean(&mut self) -> Option<WriteOutcome> {
-        let prediction = if self.is_written() { Self::Written } else { Self::Clean };
-        self.ended(false, prediction)
+    pub fn left_clean(&mut self) -> Option<TestOutcome> {
+        core::mem::take(&mut self.testing).then_some(TestOutcome::LeftClean)
     }
 
-    fn ended(&mut self, is_written: bool, prediction: Self) -> Option<WriteOutcome> {
-        let is_first = *self == Self::Observed;
-        let ended = is_first || *self == Self::Tested;
-        *self = prediction;
-        ended.then_some(WriteOutcome { is_first, is_written })
+    /// Begins a test: the page is installed write-protected when it comes back.
+    pub fn test(&mut self) {
+        *self = Self { written: false, testing: true };
     }
 
     /// Sets the prediction of a page that moves as a part of a huge page; see [`resets_huge_page`].
     pub fn set_written(&mut self, written: bool) {
-        *self = if written { Self::Written } else { Self::Clean };
+        self.written = written;
     }
 }
 
@@ -208,18 +137,19 @@ pub fn resets_huge_page(evicted: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    fn outcome(is_written: bool) -> WriteOutcome {
-        WriteOutcome { is_first: false, is_written }
+    fn outcome(written: bool) -> TestOutcome {
+        if written { TestOutcome::WrittenAgain } else { TestOutcome::LeftClean }
     }
 
     /// Number of tests among `departures` of a page that is `written` each time, or never.
     fn tests_started(prediction: &mut WritePrediction, departures: usize, written: bool) -> usize {
         let mut started = 0;
         for _ in 0..departures {
-            if prediction.page_leaves(PagePrediction::Written) == PagePrediction::Tested {
-                prediction.outcome(outcome(written));
+            if prediction.starts_test() {
+                prediction.test_ended(outcome(written));
                 started += 1;
             }
         }
@@ -239,40 +169,20 @@ mod tests {
     }
 
     #[test]
-    fn first_returns_are_predicted_by_those_of_other_pages() {
-        let mut all = WritePrediction::default();
-        // Number of pages that are installed writable, of 768 that leave for the first time.
-        let mut writable = |written_of_8: usize| {
-            let mut first = |n: usize| {
-                let mut page = all.page_leaves(PagePrediction::Unknown);
-                // Eight of 64 pages are observed where the others are predicted to be written, all 64 elsewhere.
-                let outcome = if n / 8 % 8 < written_of_8 { page.accessed(true) } else { page.left_clean() };
-                outcome.inspect(|outcome| all.outcome(*outcome)).is_none()
-            };
-            (0..768).filter(|n| first(*n)).count()
-        };
-        assert_eq!(writable(6), 0);
-        assert_eq!(writable(7), 704 / 8 * 7, "after a round");
-        assert_eq!(writable(6), 768 / 8 * 7, "six in eight keep the prediction");
-        assert_eq!(writable(0), 56 / 8 * 7, "until the round ends");
-        assert_eq!(writable(6), 0);
-    }
-
-    #[test]
     fn a_page_is_tested_once_and_predicted_again_when_it_is_written() {
-        let mut page = PagePrediction::Clean;
+        let mut page = PagePrediction::default();
         assert_eq!(page.accessed(false), None);
         assert!(!page.is_written());
         assert_eq!(page.accessed(true), None);
         assert!(page.is_written());
         assert_eq!(page.left_clean(), None, "no test is under way");
-        page = PagePrediction::Tested;
+        page.test();
         assert!(!page.is_written());
         assert_eq!(page.accessed(false), None, "a read decides nothing");
-        assert_eq!(page.accessed(true), Some(outcome(true)));
+        assert_eq!(page.accessed(true), Some(TestOutcome::WrittenAgain));
         assert_eq!((page.is_written(), page.accessed(true)), (true, None));
-        page = PagePrediction::Tested;
-        assert_eq!(page.left_clean(), Some(outcome(false)));
+        page.test();
+        assert_eq!(page.left_clean(), Some(TestOutcome::LeftClean));
         assert_eq!((page.is_written(), page.left_clean()), (false, None));
     }
 
@@ -286,14 +196,14 @@ mod tests {
         #[test]
         fn the_interval_follows_the_rounds_of_outcomes(
             outcomes in proptest::collection::vec(prop_oneof![Just(true), Just(false), Just(true)], 0..2000),
-            departures in any::<u8>(),
+            departures in any::<u32>(),
         ) {
             let mut prediction = WritePrediction { departures, ..WritePrediction::default() };
             for written in &outcomes {
-                prediction.outcome(outcome(*written));
+                prediction.test_ended(outcome(*written));
                 prop_assert_eq!(WritePrediction::from_word(prediction.to_word()), prediction);
             }
-            let mut interval = 8u8;
+            let mut interval = 8u32;
             for round in outcomes.chunks_exact(64) {
                 interval = match round.iter().filter(|written| **written).count() {
                     40.. => (interval * 2).min(64),
@@ -301,9 +211,9 @@ mod tests {
                     _ => (interval / 2).max(4),
                 };
             }
-            for n in 0..=255 {
-                let tests = prediction.page_leaves(PagePrediction::Written) == PagePrediction::Tested;
-                prop_assert_eq!(tests, departures.wrapping_add(n).is_multiple_of(interval));
+            let starts: Vec<bool> = (0..256).map(|_| prediction.starts_test()).collect();
+            for (n, starts) in (0..).zip(starts) {
+                prop_assert_eq!(starts, departures.wrapping_add(n).is_multiple_of(interval));
             }
         }
     }

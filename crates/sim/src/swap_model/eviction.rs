@@ -248,7 +248,7 @@ impl SwapModel {
             if slot.is_some()
                 && let Some(outcome) = info.prediction.left_clean()
             {
-                self.prediction.outcome(outcome);
+                self.prediction.test_ended(outcome);
             }
             info.state.evict();
             victims.push((page, destination));
@@ -260,7 +260,9 @@ impl SwapModel {
     fn unmap(&mut self, page: u32, destination: Destination<u32>) {
         let info = &mut self.pages[page as usize];
         self.charged -= usize::from(info.state.leave_memory(destination));
-        info.prediction = self.prediction.page_leaves(info.prediction);
+        if info.prediction.is_written() && self.prediction.starts_test() {
+            info.prediction.test();
+        }
     }
 
     /// Removes up to `count` of the oldest pages from the victim buffer. Returns how many.

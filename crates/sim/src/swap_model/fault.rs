@@ -96,7 +96,7 @@ impl SwapModel {
     /// Records an access to a page that was in the swap file.
     fn note_access(&mut self, page: u32, write: bool) {
         if let Some(outcome) = self.pages[page as usize].prediction.accessed(write) {
-            self.prediction.outcome(outcome);
+            self.prediction.test_ended(outcome);
         }
     }
 
