@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::budget_members::SharedBudget;
 use super::budget_memory::BudgetReading;
@@ -49,8 +49,8 @@ pub(super) struct BudgetMemory {
     uncharged: AtomicI64,
     /// Value of `uncharged` by the last measurement alone.
     measured: AtomicI64,
-    /// Whether anything was measured.
-    is_measured: AtomicBool,
+    /// Number of measurements; 0 where nobody measures.
+    measurements: AtomicU64,
     /// Largest sum of each gauge over all members so far.
     peaks: [AtomicU64; GAUGES.len()],
     /// Process of each member, by its number in its own namespace; 0: no process. A lock shows whether the process is
@@ -192,7 +192,7 @@ impl BudgetMemory {
             (found + shared + unused - used).min(0)
         };
         let least = self.measured.swap(uncharged, Relaxed).max(before.min(0) - limit / LENDING_SHARE);
-        self.is_measured.store(true, Relaxed);
+        self.measurements.fetch_add(1, Relaxed);
         // A member that leaves meanwhile, or that is charged for unpaged memory, changes the value, and what was measured no longer
         // holds.
         let _ = self.uncharged.compare_exchange(before, uncharged.max(least).min(most), Relaxed, Relaxed);
@@ -205,7 +205,7 @@ impl BudgetMemory {
     /// Counts more uncharged frames, or fewer, as a member was charged for memory that had been measured. Without measurements none
     /// is counted.
     fn move_measured(&self, pages: i64) {
-        if self.is_measured.load(Relaxed) {
+        if self.measurements.load(Relaxed) > 0 {
             self.measured.fetch_add(pages, Relaxed);
             self.uncharged.fetch_add(pages, Relaxed);
         }
@@ -391,16 +391,12 @@ impl Frames {
     /// Replaces the charge for unpaged memory. Where the memory of the run is measured, that memory was measured before: only what
     /// members are charged for changes, not what is in use.
     pub(super) fn set_unpaged(&self, pages: usize) {
-        let before = self.unpaged();
+        let more = pages as i64 - self.unpaged() as i64;
         let move_measured = |pages: i64| self.shared().inspect(|(budget, _)| budget.move_measured(pages));
         // In this order a measurement in between finds too much in use, not too little.
-        if pages > before {
-            move_measured(before as i64 - pages as i64);
-        }
+        move_measured(-more.max(0));
         self.change(&self.unpaged, pages);
-        if pages < before {
-            move_measured(before as i64 - pages as i64);
-        }
+        move_measured(-more.min(0));
     }
 
     /// Replaces the charge for frames of the victim buffer that hold no page but are backed by memory.
@@ -521,7 +517,7 @@ impl Frames {
         budget.memory().note_peaks();
         if budget.memory().uncharged.load(Relaxed) != 0 && !budget.has_creator() {
             // Nobody measures any more.
-            budget.memory().is_measured.store(false, Relaxed);
+            budget.memory().measurements.store(0, Relaxed);
             budget.memory().uncharged.store(0, Relaxed);
         }
         budget.reap_after(member);
