@@ -77,8 +77,8 @@ def arguments():
     parser.add_argument("--store", type=Path, default=Path("/var/tmp"), help="folder for swap files and inputs")
     parser.add_argument("--patience", type=float, default=400, help="time limit of a program, seconds (400)")
     parser.add_argument("--modes", type=modes, default="deepram,swap",
-                        help=f"modes beside a run without a limit, of {', '.join(LIMITED)} (deepram,swap). memory, swap and zram "
-                             "have equal memory with --swap-limit group")
+                        help=f"modes beside a run without a limit, of {', '.join(LIMITED)} (deepram,swap). memory, swap, zram and "
+                             "zswap have equal memory with --swap-limit group")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     cache = os.environ.get("XDG_CACHE_HOME")
     parser.add_argument("--tools", type=Path, default=Path(cache) / "deepram-programs" if cache else HERE / ".cache",
@@ -215,7 +215,7 @@ def main():
     if settings.json:
         settings.json.write_text(json.dumps(result, indent=1) + "\n")
     # A failure under swap is a result, not an error.
-    return 1 if any("failed" in row and row["run_mode"] not in ("swap", "zram") for row in rows) else 0
+    return 1 if any("failed" in row and row["run_mode"] not in ("swap", "zram", "zswap") for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from .cgroup import Group, Unavailable
-from .swapfile import FIRST, SwapFile, Zram
+from .swapfile import FIRST, SwapFile, Zram, Zswap
 
 MIB = 1 << 20
 
@@ -224,4 +224,33 @@ class ZramSwap(Swap):
             super().close()
 
 
-RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Memory, Swap, ZramSwap)}
+class ZswapSwap(Swap):
+    """As `Swap`, with zswap before the swap file. Version 1 of cgroups charges no group for its memory: the most that it can take is
+    taken off the limit of the group, and added to the peak."""
+
+    name = "zswap"
+
+    def group_limit(self):
+        if self.limit < 2 * Zswap.MOST:
+            raise Unavailable(f"zswap takes up to {Zswap.MOST // MIB} MiB here, more than half of the limit of {self.limit // MIB} MiB: "
+                              "give a larger --dram")
+        return self.limit - Zswap.MOST
+
+    def open_swap(self):
+        super().open_swap()
+        try:
+            self.zswap = Zswap()
+        except BaseException:
+            super().close()
+            raise
+
+    def close(self):
+        try:
+            self.peak = self.peak and self.peak + Zswap.MOST
+        finally:
+            # Pages of the cache leave it with the swap file.
+            super().close()
+            self.zswap.close()
+
+
+RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Memory, Swap, ZramSwap, ZswapSwap)}

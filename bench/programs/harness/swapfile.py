@@ -1,4 +1,4 @@
-"""Swap for a run, active until it is closed: a file, or a compressed disk in memory (zram)."""
+"""Swap for a run, active until it is closed: a file, a compressed disk in memory (zram), or a compressed cache of swap (zswap)."""
 
 import os
 import subprocess
@@ -10,6 +10,7 @@ PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 #: The highest priority of swap.
 FIRST = 32767
 ZRAM = Path("/sys/class/zram-control")
+ZSWAP = Path("/sys/module/zswap/parameters")
 
 
 def _call(*argv):
@@ -77,3 +78,25 @@ class Zram:
             (ZRAM / "hot_remove").write_text(str(self.number))
         except OSError as error:
             raise RuntimeError(f"{self.path}: {error}; run swapoff, and write {self.number} to {ZRAM}/hot_remove") from error
+
+
+class Zswap:
+    """The compressed cache of swap in memory, as small as the kernel allows; closing it restores the kernel's settings."""
+
+    SETTINGS = {"compressor": "lzo-rle", "max_pool_percent": "1", "enabled": "Y"}
+    #: Largest size of the cache, bytes.
+    MOST = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 100
+
+    def __init__(self):
+        self.before = {}
+        try:
+            for name, value in self.SETTINGS.items():
+                self.before[name] = (ZSWAP / name).read_text().strip()
+                (ZSWAP / name).write_text(value)
+        except OSError as error:
+            self.close()
+            raise Unavailable(f"no zswap: {error}") from error
+
+    def close(self):
+        for name, value in reversed(self.before.items()):
+            (ZSWAP / name).write_text(value)
