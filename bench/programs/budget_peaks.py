@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 from result_file import RunContext
+
 #: Exit status of a run whose program was killed.
 KILLED = 128 + 9
 ARRAYS = "import sys\nb = [bytearray(1 << 20) for _ in range(24)]\nfor a in b:\n  for i in range(0, 1 << 20, 4096): a[i] = 1"
@@ -53,7 +54,8 @@ def cases(churn, python, sql):
 
 def peak(deepram, mib, script, option):
     """Peak of the run's anonymous memory over its budget or limit; "killed" if the kernel killed it at the limit."""
-    run = subprocess.Popen([deepram, "run", option, f"{mib}MiB", "--store", "/var/tmp", "--", "sh", "-c", script], stdout=subprocess.DEVNULL)
+    argv = [deepram, "run", option, f"{mib}MiB", "--store", "/var/tmp", "--", "sh", "-c", script]
+    run = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1] == "memory")
     stat = Path("/sys/fs/cgroup/memory") / own.split(":")[2].lstrip("/") / f"deepram-run-{run.pid}/memory.stat"
     most = 0

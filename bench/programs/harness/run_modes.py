@@ -199,9 +199,28 @@ class Swap(RunMode):
         self.file.close()
 
 
-class ZramSwap(Swap):
-    """As `Swap`, with a compressed disk (zram) before the swap file. No group is charged for the memory of the disk: a quarter of
-    the limit is taken off that of the group, and the disk holds half of the limit, uncompressed. The peak is the sum of both."""
+class CompressedSwap(Swap):
+    """As `Swap`, with compressed memory before the swap file. No group is charged for it, so a part of the limit is taken off that of
+    the group. The peak is the sum of both."""
+
+    def open_swap(self, priority=FIRST):
+        super().open_swap(priority)
+        try:
+            self.compressed = self.open_compressed()
+        except BaseException:
+            super().close()
+            raise
+
+    def close(self):
+        try:
+            self.peak = self.peak and self.peak + self.compressed.peak()
+            self.compressed.close()
+        finally:
+            super().close()
+
+
+class ZramSwap(CompressedSwap):
+    """With a compressed disk (zram): a quarter of the limit is taken off, and the disk holds half of the limit, uncompressed."""
 
     name = "zram"
 
@@ -210,47 +229,25 @@ class ZramSwap(Swap):
 
     def open_swap(self):
         super().open_swap(FIRST - 1)
-        try:
-            self.zram = Zram(self.limit // 2)
-        except BaseException:
-            super().close()
-            raise
 
-    def close(self):
-        try:
-            self.peak = self.peak and self.peak + self.zram.peak()
-            self.zram.close()
-        finally:
-            super().close()
+    def open_compressed(self):
+        return Zram(self.limit // 2)
 
 
-class ZswapSwap(Swap):
-    """As `Swap`, with zswap before the swap file. Version 1 of cgroups charges no group for its memory: the most that it can take is
-    taken off the limit of the group, and added to the peak."""
+class ZswapSwap(CompressedSwap):
+    """With the kernel's compressed cache of swap (zswap): the most memory that it can take is taken off."""
 
     name = "zswap"
 
     def group_limit(self):
-        if self.limit < 2 * Zswap.MOST:
-            raise Unavailable(f"zswap takes up to {Zswap.MOST // MIB} MiB here, more than half of the limit of {self.limit // MIB} MiB: "
+        most = Zswap.MOST
+        if self.limit < 2 * most:
+            raise Unavailable(f"zswap takes up to {most // MIB} MiB here, more than half of the limit of {self.limit // MIB} MiB: "
                               "give a larger --dram")
-        return self.limit - Zswap.MOST
+        return self.limit - most
 
-    def open_swap(self):
-        super().open_swap()
-        try:
-            self.zswap = Zswap()
-        except BaseException:
-            super().close()
-            raise
-
-    def close(self):
-        try:
-            self.peak = self.peak and self.peak + Zswap.MOST
-        finally:
-            # Pages of the cache leave it with the swap file.
-            super().close()
-            self.zswap.close()
+    def open_compressed(self):
+        return Zswap()
 
 
 RUN_MODES = {run_mode.name: run_mode for run_mode in (RunMode, Deepram, Memory, Swap, ZramSwap, ZswapSwap)}

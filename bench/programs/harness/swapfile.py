@@ -97,6 +97,10 @@ class Zswap:
             self.close()
             raise Unavailable(f"no zswap: {error}") from error
 
+    def peak(self):
+        """The most memory that the cache can take, bytes: the kernel does not record its peak."""
+        return self.MOST
+
     def close(self):
         for name, value in reversed(self.before.items()):
             (ZSWAP / name).write_text(value)
