@@ -47,19 +47,20 @@ impl<S: PackedState + fmt::Debug> fmt::Debug for AtomicState<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deepram_core::paging::WritePrediction;
+    use deepram_core::paging::ReadaheadAdmission;
 
     #[test]
     fn no_change_of_any_thread_is_lost() {
-        let state = AtomicState::<WritePrediction>::default();
-        let started = std::thread::scope(|scope| {
+        let state = AtomicState::<ReadaheadAdmission>::default();
+        (0..100).for_each(|_| state.update(ReadaheadAdmission::page_departed));
+        let admitted = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
-                    scope.spawn(|| (0..4000).filter(|_| state.update(WritePrediction::starts_test)).count())
+                    scope.spawn(|| (0..4000).filter(|_| state.update(ReadaheadAdmission::admit)).count())
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
         });
-        assert_eq!(started, 4 * 4000 / 8, "one departure in 8 starts a test: {state:?}");
+        assert_eq!(admitted, 4 * 4000 / 16, "one refused page in 16 is a sample: {state:?}");
     }
 }

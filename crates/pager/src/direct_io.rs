@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::eviction::{Destination, Victim};
 use super::fatal::discard;
+use super::page_table::PageState;
 use super::{AddressSpace, Inner, PAGE, Pager};
 use deepram_core::paging::SwapWatermarks;
 use deepram_linux::lock::lock;
@@ -37,6 +38,14 @@ impl Pager {
         // A huge page of which a part is pinned by a device cannot be moved, nor told from one that can. No page is
         // pinned yet.
         self.inner.split_range(&space, 0, usize::MAX);
+        for (start, end) in space.page_table.all() {
+            space.page_table.each_known(start, end, |_, page| {
+                if let Some((slot, _)) = page.unverified() {
+                    space.swap_file.free(slot);
+                    page.state = PageState::Dirty;
+                }
+            });
+        }
         self.inner.direct_io.store(true, Relaxed);
         Ok(())
     }

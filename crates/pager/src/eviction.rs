@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use deepram_core::paging::huge_pages::PolicyKey;
 use deepram_core::paging::runs::{SWAP_GAP, join_runs};
 use deepram_core::paging::victim_buffer::{Leaving, pages_to_drain, pages_to_move};
-use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks, WritePrediction};
+use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks};
 
+use super::checksum::PageChecksum;
 use super::direct_io::MoveArea;
 use super::fatal::discard;
 use super::huge_pages::key;
@@ -20,6 +21,7 @@ use super::service::Trigger;
 use super::stats::add;
 use super::write_back::{WriteBack, WriteRun};
 use super::{AddressSpace, Heuristic, Inner, PAGE, contiguous_ranges};
+use deepram_linux::buffer::AlignedBuf;
 use deepram_linux::lock::lock;
 use deepram_linux::message::write_line;
 
@@ -36,17 +38,26 @@ const WRITE_WAIT: Duration = Duration::from_micros(50);
 const PROTECT_BATCH: usize = SwapWatermarks::PROTECTED_TOGETHER;
 
 /// State of the thread that currently evicts.
-#[derive(Debug, Default)]
 pub(super) struct EvictorState {
     /// Number of consecutive victims that could not be evicted.
     failed_in_a_row: usize,
     move_area: Option<MoveArea>,
+    /// Copy of a page that has no frame.
+    copy: AlignedBuf,
+}
+
+impl Default for EvictorState {
+    fn default() -> Self {
+        Self { failed_in_a_row: 0, move_area: None, copy: AlignedBuf::zeroed(PAGE) }
+    }
 }
 
 /// A page that is being evicted.
 pub(super) struct Victim {
     pub(super) page: usize,
     pub(super) destination: Destination,
+    /// Of a clean page that can be stored to: the checksum of its slot.
+    checksum: Option<PageChecksum>,
     unreadable: bool,
 }
 
@@ -345,13 +356,9 @@ impl Inner {
             };
             match destination {
                 Some(destination) => {
-                    if slot.is_some()
-                        && let Some(outcome) = info.prediction.left_clean()
-                    {
-                        self.write_prediction.update(|prediction| prediction.test_ended(outcome));
-                    }
+                    let checksum = info.unverified().map(|(_, checksum)| checksum);
                     info.state.evict();
-                    victims.push(Victim { page, destination, unreadable: info.unreadable });
+                    victims.push(Victim { page, destination, checksum, unreadable: info.unreadable });
                 }
                 // Still under the chunk's lock: the page has no other state yet.
                 None => lock(&self.policy).insert((page / PAGE) as u64),
@@ -360,27 +367,26 @@ impl Inner {
         (victims, huge)
     }
 
-    /// Protects the victims, copies them into their frames and drops them from memory; or moves them. Victims that a
-    /// device may be storing to are taken off the list.
+    /// Protects the victims, copies them into their frames and drops them from memory; or moves them. Clean victims that have
+    /// been stored to become dirty ones. Victims that a device may be storing to are taken off the list.
     fn unmap_victims(&self, space: &AddressSpace, evictor: &mut EvictorState, victims: &mut Vec<Victim>) {
         let moves = self.direct_io.load(Relaxed);
         // The victims to protect and copy.
-        let dirty: Vec<usize> = if moves {
+        let writable: Vec<usize> = if moves {
             self.move_dirty_victims(space, &mut evictor.move_area, victims)
         } else {
-            victims.iter().filter(|victim| victim.is_dirty()).map(|victim| victim.page).collect()
+            let writable = |victim: &&Victim| victim.is_dirty() || victim.checksum.is_some();
+            victims.iter().filter(writable).map(|victim| victim.page).collect()
         };
         let here =
-            |victim: &Victim| !moves || !victim.is_dirty() || dirty.binary_search(&victim.page).is_ok();
-        // Clean pages are protected already.
-        for (start, len) in protection_ranges(space, &dirty) {
+            |victim: &Victim| !moves || !victim.is_dirty() || writable.binary_search(&victim.page).is_ok();
+        for (start, len) in protection_ranges(space, &writable) {
             let gone = space.protect(start, len);
             victims.retain(|victim| !gone.contains(&victim.page) || self.forget_victim(space, victim));
         }
-        victims.retain(|victim| {
-            let Some(number) = victim.destination.frame().filter(|_| here(victim)) else { return true };
-            let frame = self.victim_buffer().bytes(number);
-            self.copy_page(victim, frame).inspect_err(report_unreadable).is_ok()
+        victims.retain_mut(|victim| {
+            !here(victim)
+                || self.copy_victim(space, victim, &mut evictor.copy)
                 || self.cancel_eviction(space, victim)
         });
         let pages: Vec<usize> =
@@ -395,9 +401,6 @@ impl Inner {
             let info = &mut chunk[at];
             if info.state.leave_memory(victim.destination) {
                 self.frames.release(1);
-            }
-            if info.prediction.is_written() && self.write_prediction.update(WritePrediction::starts_test) {
-                info.prediction.test();
             }
             if std::mem::take(&mut info.fault_waiting) {
                 space.wake(victim.page, PAGE);
@@ -421,6 +424,39 @@ impl Inner {
             space.wake(victim.page, PAGE);
         }
         false
+    }
+
+    /// Copies a victim, which is protected, into its frame. A clean one that has been stored to gets a frame, from which it is
+    /// written, and its slot is freed. Returns `false` if the victim cannot leave.
+    fn copy_victim(&self, space: &AddressSpace, victim: &mut Victim, copy: &mut AlignedBuf) -> bool {
+        let frame = victim.destination.frame();
+        let to = match frame {
+            Some(number) => self.victim_buffer().bytes(number),
+            // A protected page that is dropped equals its slot.
+            None if victim.checksum.is_none() => return true,
+            None => copy.as_mut_ptr(),
+        };
+        if let Err(error) = self.copy_page(victim, to) {
+            report_unreadable(&error);
+            return false;
+        }
+        // SAFETY: the page's frame, or the buffer, both of a page's length: no other thread stores to them.
+        let copied = unsafe { std::slice::from_raw_parts(to, PAGE) };
+        if victim.checksum.is_none_or(|checksum| checksum == PageChecksum::of(copied)) {
+            return true;
+        }
+        let mut buffer = self.victim_buffer();
+        let Some((number, slot)) = buffer.write_back_changed(victim.page, victim.destination) else {
+            return false;
+        };
+        if frame.is_none() {
+            // SAFETY: the frame was free; no other thread knows of it before the page's state names it.
+            unsafe { std::ptr::copy_nonoverlapping(copied.as_ptr(), buffer.bytes(number), PAGE) };
+        }
+        drop(buffer);
+        space.swap_file.free(slot);
+        victim.destination = Destination::WriteBack(number);
+        true
     }
 
     /// Copies a managed page that is in memory.
@@ -553,17 +589,20 @@ impl Inner {
 /// Joins pages (sorted) into ranges to protect. Pages in between that cannot be stored to are included.
 fn protection_ranges(space: &AddressSpace, pages: &[usize]) -> Vec<(usize, usize)> {
     let numbers = pages.iter().map(|page| page / PAGE);
-    let may_join = |between: Range<usize>| no_page_is_dirty(space, between.start * PAGE, between.end * PAGE);
+    let may_join =
+        |between: Range<usize>| no_page_is_writable(space, between.start * PAGE, between.end * PAGE);
     let runs = join_runs(numbers, SWAP_GAP, may_join);
     runs.into_iter().map(|(first, last)| (first * PAGE, (last - first + 1) * PAGE)).collect()
 }
 
 /// Whether the range is managed and none of its pages can be stored to. That may change at once; a page that is
 /// protected nevertheless only causes a fault that changes nothing else.
-fn no_page_is_dirty(space: &AddressSpace, start: usize, end: usize) -> bool {
-    let mut stored = false;
-    space.page_table.each_known(start, end, |_, page| stored |= page.state == PageState::Dirty);
-    !stored && space.page_table.covers(start, end)
+fn no_page_is_writable(space: &AddressSpace, start: usize, end: usize) -> bool {
+    let mut writable = false;
+    space.page_table.each_known(start, end, |_, page| {
+        writable |= page.state == PageState::Dirty || page.unverified().is_some();
+    });
+    !writable && space.page_table.covers(start, end)
 }
 
 /// Reports, once, that a page cannot be read.

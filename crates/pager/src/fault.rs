@@ -3,8 +3,9 @@
 use std::io;
 
 use deepram_core::paging::readahead::fresh_pages;
-use deepram_core::paging::{Block, FaultAction, PagePrediction, ReadaheadAdmission, Window};
+use deepram_core::paging::{Block, FaultAction, ReadaheadAdmission, Window};
 
+use super::checksum::PageChecksum;
 use super::fault_recorder::FaultKind;
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot};
 use super::service::{BATCH, Trigger, TriggerPage};
@@ -25,8 +26,8 @@ pub(super) struct IncomingPage {
     pub(super) page: usize,
     /// Slot of the swap file from which it is read.
     pub(super) slot: SwapSlot,
-    /// Whether it is predicted to be written: it is then installed writable, and its slot is freed.
-    pub(super) writable: bool,
+    /// Whether a store waits for it: it is dirty as it arrives, and its slot is freed.
+    pub(super) store: bool,
 }
 
 /// Result of serving a fault.
@@ -109,7 +110,7 @@ impl Inner {
                     space,
                     page,
                     (installed, count),
-                    |_| PageState::Dirty,
+                    |_| (PageState::Dirty, None),
                     |_| PageState::Fresh,
                 );
                 if at + count == CHUNK_PAGES {
@@ -118,32 +119,28 @@ impl Inner {
                 nothing
             }
             FaultAction::Read(slot) => {
-                self.note_access(info, write);
-                let writable = self.arrives_writable(info.prediction);
                 info.read_ahead = false;
                 drop(chunk);
                 self.count_fault(page, FaultKind::Major, write);
                 self.reserve_frames(space, 1);
-                FaultOutcome { read: Some(IncomingPage { page, slot, writable }), ..nothing }
+                FaultOutcome { read: Some(IncomingPage { page, slot, store: write }), ..nothing }
             }
             FaultAction::Return(number) => {
                 let trigger = info.trigger.take();
-                self.note_access(info, write);
                 info.heat.warm();
                 if std::mem::take(&mut info.read_ahead) {
                     self.readahead_admission.update(ReadaheadAdmission::page_returned);
                 }
-                let writable = self.arrives_writable(info.prediction);
                 if trigger == Some(Trigger::ReturnProbe) {
                     lock(&self.return_around).probe_ended(page, true);
                 }
                 let neighbours = self.claim_buffered_neighbours(&mut chunk, first, page);
                 drop(chunk);
                 self.count_fault(page, FaultKind::SecondChance, write);
-                for (page, number, writable) in neighbours {
-                    self.return_from_victim_buffer(space, page, number, writable);
+                for (page, number) in neighbours {
+                    self.return_from_victim_buffer(space, page, number, false);
                 }
-                self.return_from_victim_buffer(space, page, number, writable);
+                self.return_from_victim_buffer(space, page, number, write);
                 let Some(trigger) = trigger.filter(|of| *of != Trigger::ReturnProbe) else { return nothing };
                 add(&self.counters.readahead_windows_used, 1);
                 if trigger == Trigger::Probe {
@@ -155,7 +152,6 @@ impl Inner {
             FaultAction::FirstStore(slot) => {
                 space.unprotect(page, PAGE);
                 space.swap_file.free(slot);
-                self.note_access(info, true);
                 self.count_fault(page, FaultKind::WriteProtected, write);
                 nothing
             }
@@ -171,13 +167,6 @@ impl Inner {
                 info.fault_waiting = true;
                 FaultOutcome { waits: true, ..nothing }
             }
-        }
-    }
-
-    /// Records an access to a page that was in the swap file.
-    fn note_access(&self, page: &mut PageInfo, write: bool) {
-        if let Some(outcome) = page.prediction.accessed(write) {
-            self.write_prediction.update(|prediction| prediction.test_ended(outcome));
         }
     }
 
@@ -211,13 +200,13 @@ impl Inner {
     }
 
     /// Claims the pages in the victim buffer that come back with `page` of the chunk at `first`, all but the probe among
-    /// them: their state is `Incoming` from now on. Returns them with their frames and whether they come back writable.
+    /// them: their state is `Incoming` from now on. Returns them with their frames.
     fn claim_buffered_neighbours(
         &self,
         chunk: &mut [PageInfo],
         first: usize,
         page: usize,
-    ) -> Vec<(usize, u32, bool)> {
+    ) -> Vec<(usize, u32)> {
         if !self.options.readahead || self.options.off.contains(Heuristic::FaultAround) {
             return Vec::new();
         }
@@ -230,17 +219,8 @@ impl Inner {
         if let Some(probe) = probe {
             chunk[at(probe)].trigger = Some(Trigger::ReturnProbe);
         }
-        let claim = |page: usize| {
-            let info = &mut chunk[at(page)];
-            let writable = self.arrives_writable(info.prediction);
-            info.state.claim_buffered().map(|number| (page, number, writable))
-        };
+        let claim = |page: usize| chunk[at(page)].state.claim_buffered().map(|number| (page, number));
         pages.into_iter().filter_map(claim).collect()
-    }
-
-    /// Whether a page arrives writable, because it is expected to be stored to.
-    pub(super) fn arrives_writable(&self, prediction: PagePrediction) -> bool {
-        prediction.is_written() && !self.options.off.contains(Heuristic::WritePrediction)
     }
 
     /// Chooses the probe among these neighbours of a missed page.
@@ -274,7 +254,7 @@ impl Inner {
                 continue;
             }
             if let Some(slot) = chunk[at].state.claim() {
-                all.push(IncomingPage { page, slot, writable: self.arrives_writable(chunk[at].prediction) });
+                all.push(IncomingPage { page, slot, store: false });
                 chunk[at].read_ahead = true;
             }
         }
@@ -297,8 +277,8 @@ impl Inner {
     ) -> bool {
         let trigger = |page| trigger_page.filter(|of| self.is_trigger(page, *of)).map(|(_, trigger)| trigger);
         let together = |a: &IncomingPage, b: &IncomingPage| {
-            let same = a.writable == b.writable && b.page < PageTable::chunk_end(a.page);
-            a.page + PAGE == b.page && same && trigger(a.page).is_none() && trigger(b.page).is_none()
+            let same_chunk = b.page < PageTable::chunk_end(a.page);
+            a.page + PAGE == b.page && same_chunk && trigger(a.page).is_none() && trigger(b.page).is_none()
         };
         let mut rest = bytes;
         let mut woke = false;
@@ -320,12 +300,14 @@ impl Inner {
     /// Installs neighbouring pages that have been read. Returns whether a thread has started to wait for one of them
     /// since it was claimed.
     fn install_read(&self, space: &AddressSpace, pages: &[IncomingPage], bytes: &[u8]) -> bool {
-        let IncomingPage { page, writable, .. } = pages[0];
-        let installed = space.install(page, bytes, !writable);
-        if writable {
+        let IncomingPage { page, store, .. } = pages[0];
+        let protect = !store && self.protects_clean_pages();
+        let checksums = if store || protect { Vec::new() } else { PageChecksum::of_pages(bytes) };
+        let installed = space.install(page, bytes, protect);
+        if store {
             pages[..installed].iter().for_each(|incoming| space.swap_file.free(incoming.slot));
         }
-        let new_state = |n: usize| PageState::read(pages[n].slot, writable);
+        let new_state = |n: usize| (PageState::read(pages[n].slot, store), checksums.get(n).copied());
         self.finish_install(space, page, (installed, pages.len()), new_state, |n| {
             PageState::Stored(pages[n].slot)
         })
@@ -335,13 +317,13 @@ impl Inner {
     pub(super) fn cancel_reads(&self, space: &AddressSpace, pages: &[IncomingPage]) {
         for incoming in pages {
             let stored = |_| PageState::Stored(incoming.slot);
-            self.finish_install(space, incoming.page, (0, 1), stored, stored);
+            self.finish_install(space, incoming.page, (0, 1), |n| (stored(n), None), stored);
         }
     }
 
     /// Gives a page a second chance: installs it from the victim buffer. Its state is `Incoming`, so this thread owns
     /// its frame.
-    fn return_from_victim_buffer(&self, space: &AddressSpace, page: usize, number: u32, writable: bool) {
+    fn return_from_victim_buffer(&self, space: &AddressSpace, page: usize, number: u32, store: bool) {
         let (bytes, slot) = {
             let buffer = self.victim_buffer();
             (buffer.bytes(number), buffer.slot(number))
@@ -350,14 +332,16 @@ impl Inner {
         // writes it to the swap file only reads it as well.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, PAGE) };
         // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
-        let writable = writable || slot.is_none();
+        let clean = !store && slot.is_some();
+        let protect = clean && self.protects_clean_pages();
+        let checksum = (clean && !protect).then(|| PageChecksum::of(bytes));
         self.frames.charge(1);
         self.frames.change_unpopulated(1, 0);
         #[cfg(test)]
         self.test_delay();
-        let installed = space.install(page, bytes, !writable);
+        let installed = space.install(page, bytes, protect);
         let mut buffer = self.victim_buffer();
-        let returned = buffer.returned(number, slot, writable);
+        let returned = buffer.returned(number, slot, store);
         self.frames.release(usize::from(returned.frame_freed));
         drop(buffer);
         // The page has memory of its own now, and its frame may still be backed.
@@ -369,7 +353,13 @@ impl Inner {
         }
         returned.obsolete.into_iter().for_each(|slot| space.swap_file.free(slot));
         // A page that cannot be installed was unmapped without the pager seeing it: its bytes are gone with it.
-        self.finish_install(space, page, (installed, 1), |_| returned.state(), |_| PageState::Fresh);
+        self.finish_install(
+            space,
+            page,
+            (installed, 1),
+            |_| (returned.state(), checksum),
+            |_| PageState::Fresh,
+        );
     }
 
     /// Completes the installation of `count` neighbouring pages of a chunk, whose frames are charged: the first `installed_pages`
@@ -379,7 +369,7 @@ impl Inner {
         space: &AddressSpace,
         page: usize,
         (installed_pages, count): (usize, usize),
-        new_state: impl Fn(usize) -> PageState,
+        new_state: impl Fn(usize) -> (PageState, Option<PageChecksum>),
         old_state: impl Fn(usize) -> PageState,
     ) -> bool {
         let mut fault_waited = false;
@@ -387,7 +377,8 @@ impl Inner {
         if let Some((mut chunk, at)) = space.page_table.chunk(page) {
             let mut policy = lock(&self.policy);
             for (n, info) in chunk[at..at + count].iter_mut().enumerate() {
-                info.state = if n < installed_pages { new_state(n) } else { old_state(n) };
+                (info.state, info.checksum) =
+                    if n < installed_pages { new_state(n) } else { (old_state(n), None) };
                 if n < installed_pages {
                     let key = (page / PAGE + n) as u64;
                     policy.insert(key);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::Leaving;
 
-use super::page_table::{PageState, PageTable};
+use super::page_table::{PageInfo, PageState};
 use super::service::PinningSuspended;
 use super::shared_memory::{MappingTable, SharedMemory};
 use super::{AddressSpace, Inner, PAGE, Pager, PagerParts, Spans, VictimBuffer, contiguous_ranges};
@@ -113,10 +113,12 @@ impl ForkGuard<'_> {
         let mut policy = std::mem::replace(&mut *lock(&old.policy), old.options.policy.build(1));
         let mut victim_buffer = std::mem::replace(&mut *self.victim_buffer, VictimBuffer::new(1)?);
         Inner::forget_huge_pages(&page_table, &mut *policy);
-        let left = leave_clean_to_parent(&page_table, not_in_child, &mut *policy, &mut victim_buffer)?;
+        let space = AddressSpace { page_table, uffd, swap_file, advice };
+        let left =
+            leave_clean_to_parent(&space, [not_in_child, zero_in_child], &mut *policy, &mut victim_buffer)?;
         let frames = old.frames.inherited(left + SharedMemory::counted(&self.shared_table) + self.staged);
         let inner = Arc::new(Inner::new(PagerParts {
-            space: AddressSpace { page_table, uffd, swap_file, advice },
+            space,
             policy,
             victim_buffer,
             shared_memory: SharedMemory::inherited(self.shared_table, not_in_child),
@@ -145,23 +147,34 @@ impl ForkGuard<'_> {
     }
 }
 
-/// Drops from the child what is also in the parent's swap file: the fork removed the protection of clean pages, and
-/// pages that both have in memory would be charged twice. Returns the number of frames that the child gives up.
+/// Drops from the child what is also in the parent's swap file: pages that both have in memory would be charged twice.
+/// Clean pages that differ from their slots are dirty in the child. The contents of `outside` are not the child's. Returns
+/// the number of frames that the child gives up.
 fn leave_clean_to_parent(
-    page_table: &PageTable,
-    not_in_child: &Spans,
+    space: &AddressSpace,
+    outside: [&Spans; 2],
     policy: &mut dyn Replacement<u64>,
     victim_buffer: &mut VictimBuffer,
 ) -> io::Result<usize> {
+    let page_table = &space.page_table;
+    let inside = page_table.all().flat_map(|(start, end)| outside[0].outside(start, end));
+    let inside: Vec<_> = inside.flat_map(|(start, end)| outside[1].outside(start, end)).collect();
+    let each = |f: &mut dyn FnMut(usize, &mut PageInfo)| {
+        inside.iter().for_each(|(start, end)| page_table.each_known(*start, *end, &mut *f));
+    };
+    let mut unverified = Vec::new();
+    each(&mut |address, page| {
+        let checksum = page.unverified().filter(|_| !page.unreadable).map(|(_, checksum)| checksum);
+        unverified.extend(checksum.map(|checksum| (address, checksum)));
+    });
+    let unchanged = space.unchanged(&unverified);
     let mut clean = Vec::new();
-    for (start, end) in page_table.all().flat_map(|(start, end)| not_in_child.outside(start, end)) {
-        page_table.each_known(start, end, |address, page| {
-            if let PageState::Clean(slot) = page.state {
-                page.state = PageState::Stored(slot);
-                clean.push(address);
-            }
-        });
-    }
+    each(&mut |address, page| {
+        let PageState::Clean(slot) = page.state else { return };
+        let is_clean = page.checksum.is_none() || unchanged.binary_search(&address).is_ok();
+        page.state = if is_clean { PageState::Stored(slot) } else { PageState::Dirty };
+        clean.extend(is_clean.then_some(address));
+    });
     clean.iter().for_each(|address| policy.remove((address / PAGE) as u64));
     // SAFETY: managed memory of this process, whose contents are in the swap file.
     unsafe { uffd::discard(&contiguous_ranges(&clean)) }?;

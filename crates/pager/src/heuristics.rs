@@ -20,22 +20,19 @@ pub enum Heuristic {
     FaultAround,
     /// The victim buffer is larger than writing back needs, so that pages come back from it (ADR 16).
     SecondChance,
-    /// Pages that are expected to be stored to arrive writable (ADR 16).
-    WritePrediction,
     /// Memory that is used in order moves as huge pages (ADR 21).
     HugePages,
 }
 
 impl Heuristic {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Leader,
         Self::Polling,
         Self::Readahead,
         Self::ReadaheadAdmission,
         Self::FaultAround,
         Self::SecondChance,
-        Self::WritePrediction,
         Self::HugePages,
     ];
 
@@ -49,7 +46,6 @@ impl Heuristic {
             Self::ReadaheadAdmission => "readahead-admission",
             Self::FaultAround => "fault-around",
             Self::SecondChance => "second-chance",
-            Self::WritePrediction => "write-prediction",
             Self::HugePages => "huge-pages",
         }
     }
@@ -88,7 +84,7 @@ impl PagerOptions {
     #[must_use]
     pub fn recording_accesses(mut self) -> Self {
         self.record_accesses = true;
-        let hiding = [Heuristic::Readahead, Heuristic::FaultAround, Heuristic::WritePrediction];
+        let hiding = [Heuristic::Readahead, Heuristic::FaultAround];
         hiding.into_iter().fold(self, Self::without)
     }
 

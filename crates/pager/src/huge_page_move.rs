@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 
-use crc_fast::CrcAlgorithm;
 use deepram_core::paging::stages::{STAGERS, StageOrder};
-use deepram_core::paging::write_prediction;
 
+use super::checksum::contents_checksum;
 use super::fatal::{call_failed, discard};
 use super::huge_pages::{StageSource, key, pages_of};
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageState, SwapSlot};
@@ -106,7 +105,7 @@ impl Inner {
             read.inspect_err(|_| add(&self.counters.io_errors, 1))?;
         }
         add(&self.counters.readahead_pages, CHUNK_PAGES as u64);
-        Ok(chunk_checksum(bytes))
+        Ok(contents_checksum(bytes))
     }
 
     /// Obtains a huge page for a stage: a new one while frames last, or the page of a chunk that is evicted. Returns
@@ -143,7 +142,7 @@ impl Inner {
     ) {
         let fresh = chunk[0].state == PageState::Fresh;
         let from = chunk.states();
-        let writable = fresh || write || chunk.iter().all(|page| self.arrives_writable(page.prediction));
+        let writable = fresh || write;
         (chunk.staged, chunk.waiting_fault) = (None, None);
         chunk.set_states(|_| PageState::Incoming);
         drop(chunk);
@@ -171,10 +170,8 @@ impl Inner {
                     PageState::Stored(slot) if !dirty => PageState::Clean(slot),
                     _ => PageState::Dirty,
                 };
-                if write && !fresh {
-                    page.prediction.set_written(true);
-                }
-                (page.read_ahead, page.fault_waiting) = (false, false);
+                // A clean huge page is write-protected.
+                (page.checksum, page.read_ahead, page.fault_waiting) = (None, false, false);
             }
             chunk.huge = huge;
             if let Some(evicted_at) = chunk.evicted_at.filter(|_| huge && !fresh) {
@@ -274,11 +271,7 @@ impl Inner {
             EvictionOutcome::Stored(slots) => {
                 chunk.set_states(|n| PageState::Stored(slots[n]));
                 chunk.huge = false;
-                let evicted = self.counters.evicted_pages.load(Relaxed);
-                chunk.evicted_at = Some(evicted);
-                if write_prediction::resets_huge_page(evicted / CHUNK_PAGES as u64) {
-                    chunk.iter_mut().for_each(|page| page.prediction.set_written(false));
-                }
+                chunk.evicted_at = Some(self.counters.evicted_pages.load(Relaxed));
             }
             EvictionOutcome::Kept { writable } => {
                 chunk.set_states(|n| if writable { PageState::Dirty } else { from[n] });
@@ -380,20 +373,13 @@ fn stored_slot(state: &PageState) -> Option<SwapSlot> {
     }
 }
 
-/// Checksum by which stores to a chunk are found: a store of up to 64 bits always changes it, other stores except with probability
-/// 2^-64.
-#[must_use]
-pub fn chunk_checksum(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
-}
-
 /// Checksum of a chunk's bytes in memory.
 ///
 /// # Safety
 /// The whole chunk is present, and no thread stores to it.
 unsafe fn checksum_at(chunk: usize) -> u64 {
     // SAFETY: the caller's promise.
-    chunk_checksum(unsafe {
+    contents_checksum(unsafe {
         std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(chunk), CHUNK_BYTES)
     })
 }

@@ -15,7 +15,7 @@ use deepram_core::paging::stages::{IDLE_AFTER, STALE_AFTER, share_suffices};
 
 use super::fatal::discard;
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageState, PageTable, SwapSlot};
-use super::{AddressSpace, Inner, PAGE, Spans};
+use super::{AddressSpace, Inner, PAGE, Spans, contiguous_ranges};
 use deepram_linux::lock::lock;
 use deepram_linux::stage_memory::split_huge_page;
 
@@ -143,7 +143,7 @@ impl Inner {
             return self.stages.release(stage);
         }
         if let Some((mut chunk, _)) = space.page_table.chunk(address)
-            && self.make_stageable(&mut chunk, address)
+            && self.make_stageable(space, &mut chunk, address)
         {
             chunk.staged = Some(stage);
             self.stages.queue_order(stage, address);
@@ -157,7 +157,7 @@ impl Inner {
 
     /// Prepares a chunk for staging, if it can be staged: the pages of a mostly absent chunk that are in DRAM are
     /// dropped, as they come back with the rest. Returns whether it can be.
-    fn make_stageable(&self, chunk: &mut Chunk, address: usize) -> bool {
+    fn make_stageable(&self, space: &AddressSpace, chunk: &mut Chunk, address: usize) -> bool {
         if !chunk.may_be_staged() {
             return false;
         }
@@ -176,7 +176,10 @@ impl Inner {
                 _ => return false,
             });
         }
-        if runs_of_slots(&slots).is_none() {
+        let unverified = chunk.iter().zip(pages_of(address));
+        let unverified = unverified.filter_map(|(info, page)| Some((page, info.unverified()?.1)));
+        let unverified: Vec<_> = unverified.collect();
+        if runs_of_slots(&slots).is_none() || space.unchanged(&unverified).len() < unverified.len() {
             return false;
         }
         let mut resident = Vec::new();
@@ -199,7 +202,7 @@ impl Inner {
             resident.iter().for_each(|page| policy.remove((page / PAGE) as u64));
         }
         // SAFETY: managed memory that is protected, and whose contents are in the swap file.
-        unsafe { discard(&super::contiguous_ranges(&resident)) };
+        unsafe { discard(&contiguous_ranges(&resident)) };
         self.frames.release(freed);
         true
     }
@@ -319,7 +322,6 @@ impl Inner {
                 space.swap_file.free(slot);
             }
             page.state = PageState::Dirty;
-            page.prediction.set_written(true);
         }
         true
     }

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! # Invariants
-//! 1. A clean page is write-protected and equal to its copy in the swap file. So its first store is seen, and it can
-//!    leave without being written.
+//! 1. A clean page equals its copy in the swap file until a store changes it, which its checksum shows as it leaves
+//!    (`checksum`). It is write-protected instead, so that its first store is seen, in a clean huge page, while accesses are
+//!    recorded, and where devices may store to the page. A page that is still equal leaves without being written.
 //! 2. A page leaves only while stores to it wait, or atomically by being moved: the copy holds its last contents. Where
 //!    devices may store to the page (`direct_io`), which nothing delays, it is moved.
 //! 3. A fault waits for one page, the page that it needs, and for no write: frames are free ahead of need. Neighbours
@@ -34,6 +35,7 @@ mod budget;
 mod budget_members;
 mod budget_memory;
 mod budget_wakeups;
+mod checksum;
 mod direct_io;
 mod eviction;
 mod fatal;
@@ -62,6 +64,8 @@ mod write_back;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_clean_pages;
+#[cfg(test)]
 mod tests_huge_pages;
 
 use std::io;
@@ -74,9 +78,7 @@ use std::time::{Duration, Instant};
 
 use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes, frames_while_recording};
-use deepram_core::paging::{
-    DropBehind, FaultAround, ReadaheadAdmission, Streams, SwapWatermarks, WritePrediction,
-};
+use deepram_core::paging::{DropBehind, FaultAround, ReadaheadAdmission, Streams, SwapWatermarks};
 
 use self::atomic_state::AtomicState;
 use self::budget::Frames;
@@ -105,10 +107,10 @@ pub use deepram_core::paging::PagerPolicy;
 
 pub use budget_members::{Notice, SharedBudget};
 pub use budget_memory::{BUDGET_NAME, BudgetReading, BudgetView};
+pub use checksum::contents_checksum;
 pub use fault_recorder::{Fault, FaultKind, FaultLog, Recorder};
 pub use fork::ForkGuard;
 pub use heuristics::{Heuristic, Heuristics};
-pub use huge_page_move::chunk_checksum;
 pub use shared_memory::{can_share, is_in_memory};
 pub use spans::Spans;
 pub use stats::{PagerStats, add};
@@ -234,7 +236,6 @@ struct Inner {
     dram: AtomicUsize,
     evictor: Mutex<eviction::EvictorState>,
     readahead_admission: AtomicState<ReadaheadAdmission>,
-    write_prediction: AtomicState<WritePrediction>,
     /// Whether this process was forked from a process that is paged too.
     forked: bool,
     /// Whether memory is shared with processes forked from this one, or with its parent.
@@ -594,7 +595,6 @@ impl Inner {
             dram: AtomicUsize::new(dram),
             evictor: Mutex::default(),
             readahead_admission: AtomicState::default(),
-            write_prediction: AtomicState::default(),
             forked,
             shares_with_fork: AtomicBool::new(forked),
             evicting_chunks: AtomicUsize::new(0),

@@ -5,9 +5,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use deepram_core::paging::{self, Heat, PagePrediction, huge_pages};
+use deepram_core::paging::{self, Heat, huge_pages};
 
 use super::PAGE;
+use super::checksum::PageChecksum;
 use super::service::Trigger;
 use super::spans::Spans;
 use deepram_linux::lock::lock;
@@ -38,8 +39,8 @@ pub(super) struct PageInfo {
     pub(super) state: PageState,
     /// A fault arrived while the page was in transit; the thread that moves the page wakes the faulting thread.
     pub(super) fault_waiting: bool,
-    /// Whether the page will be written again after its next return.
-    pub(super) prediction: PagePrediction,
+    /// Of a clean page: the checksum of its slot, if the page is not write-protected.
+    pub(super) checksum: Option<PageChecksum>,
     /// The page stays in memory.
     pub(super) pinned: bool,
     /// The program cannot read the page (`PROT_NONE`), so the pager reads it through the kernel.
@@ -50,6 +51,14 @@ pub(super) struct PageInfo {
     pub(super) read_ahead: bool,
     /// The page was read ahead of use, and waits in the victim buffer for its first use to be seen.
     pub(super) trigger: Option<Trigger>,
+}
+
+impl PageInfo {
+    /// The slot of a clean page, which it equals unless its checksum shows a store.
+    pub(super) fn unverified(&self) -> Option<(SwapSlot, PageChecksum)> {
+        let PageState::Clean(slot) = self.state else { return None };
+        Some((slot, self.checksum?))
+    }
 }
 
 /// The 512 pages of an aligned 2 MiB range, whose states share one lock.

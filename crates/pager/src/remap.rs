@@ -47,13 +47,13 @@ impl Inner {
             space.page_table.add(start, end);
         }
         let new_address = |address: usize| address - from + to;
-        let mut clean = Vec::new();
+        let mut protected = Vec::new();
         let mut policy = lock(&self.policy);
         let mut buffer = self.victim_buffer();
         for (address, page) in pages {
             let new = new_address(address);
             match page.state {
-                PageState::Clean(_) => clean.push(new),
+                PageState::Clean(_) if page.checksum.is_none() => protected.push(new),
                 PageState::InVictimBuffer(number) => buffer.set_address(number, new),
                 _ => {}
             }
@@ -66,7 +66,7 @@ impl Inner {
             }
         }
         // Write protection does not move along.
-        for (start, len) in contiguous_ranges(&clean) {
+        for (start, len) in contiguous_ranges(&protected) {
             space.protect(start, len);
         }
         set_core_dump(to, len, libc::MADV_DODUMP);

@@ -21,7 +21,6 @@
 //! | [`swap_slots`] | which slots of the swap file the pages of a batch get | 15 |
 //! | [`victim_buffer`] | where a page goes that leaves memory, and which pages leave DRAM | 15, 20 |
 //! | [`watermarks`] | how many frames are kept free, how many pages leave together, when dirty ones are written | 16, 19, 20 |
-//! | [`write_prediction`] | whether a page that comes back is installed writable | 15 |
 //!
 //! Addresses and sizes are bytes; a page is [`PAGE`] bytes unless the item says otherwise.
 
@@ -42,7 +41,6 @@ pub mod swap_slots;
 pub mod triggers;
 pub mod victim_buffer;
 pub mod watermarks;
-pub mod write_prediction;
 
 pub use dirty_set::DirtySet;
 pub use drop_behind::DropBehind;
@@ -58,7 +56,6 @@ pub use swap_slots::SwapSlots;
 pub use triggers::{Trigger, Triggers};
 pub use victim_buffer::{Departure, Heat, VictimBuffer};
 pub use watermarks::{PoolWatermarks, SwapWatermarks};
-pub use write_prediction::{PagePrediction, WritePrediction};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;

@@ -14,8 +14,9 @@
 //!
 //! 1. It changes a page's state under a lock, together with what the action says about the page's protection, and moves a
 //!    page only while it holds the state `Incoming` or `Evicting`.
-//! 2. It installs a clean page write-protected. It protects a dirty page after it has become `Evicting`, and copies it after
-//!    that.
+//! 2. It protects a page that can be stored to after it has become `Evicting`, and copies it after that. So it does with a
+//!    clean page, which it installs with a checksum: if the checksum of the copy is another one, the page leaves as a dirty
+//!    page does ([`super::VictimBuffer::write_back_changed`]). A clean page without a checksum is write-protected.
 //! 3. It frees a slot of the swap file only after the page is in memory.
 //! 4. It remembers that a fault waits ([`FaultAction::Wait`]), and lets the thread retry when the page's state changes.
 //! 5. It discards pages only while no page is in transit.
@@ -33,7 +34,8 @@ pub enum PageState<S> {
     Fresh,
     /// On their way into memory. The thread that set this state installs the page.
     Incoming,
-    /// In memory and in the swap file, at this slot; the page is write-protected.
+    /// In memory, and in the swap file at this slot, unless the page has been stored to since. If the page is
+    /// write-protected, it has not.
     Clean(S),
     /// In memory only.
     Dirty,
@@ -54,7 +56,7 @@ pub enum FaultAction<S> {
     Read(S),
     /// Install the page from this frame of the victim buffer; it then is as [`Returned::state`] says.
     Return(u32),
-    /// Remove the write protection, which lets the thread retry, and free this slot: its copy is no longer that of the page.
+    /// Remove the write protection, which lets the thread retry, and free this slot: its copy is not that of the page.
     FirstStore(S),
     /// Let the thread retry. Another fault was served meanwhile, or the page was protected together with a neighbour; for
     /// a store (`unprotect`), remove the write protection.
@@ -91,7 +93,7 @@ impl<S> Destination<S> {
 /// A page in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resident<S> {
-    /// It is in the swap file too, at this slot.
+    /// It is in the swap file too, at this slot, unless it has been stored to since.
     Clean(S),
     /// It is nowhere else.
     Dirty,
@@ -165,11 +167,11 @@ impl<S: Copy> PageState<S> {
         *self = Self::Incoming;
     }
 
-    /// The state of a page that has been read from `slot` and installed. If it is `writable`, nothing needs the slot any
-    /// more.
+    /// The state of a page that has been read from `slot` and installed. If a store waits for it (`store`), nothing needs
+    /// the slot any more.
     #[must_use]
-    pub fn read(slot: S, writable: bool) -> Self {
-        if writable { Self::Dirty } else { Self::Clean(slot) }
+    pub fn read(slot: S, store: bool) -> Self {
+        if store { Self::Dirty } else { Self::Clean(slot) }
     }
 
     /// The page as it is in memory and may leave, if it is.

@@ -12,6 +12,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem::size_of;
 
+use super::Destination;
+
 /// The victim buffer has one frame in this many of the process's frames. A larger buffer shows more about which pages are
 /// used, and makes more pages come back.
 const SHARE: usize = 4;
@@ -255,6 +257,21 @@ impl<S: Copy> VictimBuffer<S> {
         Some(number)
     }
 
+    /// Has a victim written that was clean when it was chosen, and that its copy shows to be changed. Returns its frame, which
+    /// the driver fills if the page had none, and the slot, which nothing needs any more; `None` if no frame is free: the page
+    /// stays in memory.
+    pub fn write_back_changed(&mut self, page: usize, destination: Destination<S>) -> Option<(u32, S)> {
+        match destination {
+            Destination::VictimBuffer(number) => {
+                let frame = &mut self.frames[number as usize];
+                frame.state = FrameState::Writing;
+                Some((number, frame.slot.take()?))
+            }
+            Destination::Drop(slot) => Some((self.insert(page, None)?, slot)),
+            Destination::WriteBack(_) => None,
+        }
+    }
+
     /// The page that has been in the buffer longest and is in the swap file. It stays in the buffer, but is not returned
     /// again: the driver calls [`VictimBuffer::leave`] for it, or the page is coming back.
     pub fn oldest(&mut self) -> Option<Leaving> {
@@ -305,9 +322,9 @@ impl<S: Copy> VictimBuffer<S> {
         self.frames[number as usize].slot
     }
 
-    /// Records that a page has come back into memory, where stores to it are possible if `writable`. `slot` is the page's
-    /// slot when its return began ([`VictimBuffer::slot`]): a write that ended later is too late.
-    pub fn returned(&mut self, number: u32, slot: Option<S>, writable: bool) -> Returned<S> {
+    /// Records that a page has come back into memory, for a store if `store`. `slot` is the page's slot when its return began
+    /// ([`VictimBuffer::slot`]): a write that ended later is too late.
+    pub fn returned(&mut self, number: u32, slot: Option<S>, store: bool) -> Returned<S> {
         let frame = &mut self.frames[number as usize];
         let written = frame.slot;
         let frame_freed = frame.state != FrameState::Writing;
@@ -317,7 +334,7 @@ impl<S: Copy> VictimBuffer<S> {
             frame.state = FrameState::WritingReturned;
         }
         match slot {
-            Some(slot) if !writable => Returned { frame_freed, clean: Some(slot), obsolete: None },
+            Some(slot) if !store => Returned { frame_freed, clean: Some(slot), obsolete: None },
             Some(slot) => Returned { frame_freed, clean: None, obsolete: Some(slot) },
             None => Returned { frame_freed, clean: None, obsolete: written },
         }
@@ -437,7 +454,13 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Insert { clean: bool },
+        Insert {
+            clean: bool,
+        },
+        /// A clean victim that has been stored to; it is in a frame already, or was to be dropped.
+        InsertChanged {
+            framed: bool,
+        },
         Leave,
         WriteEnds(prop::sample::Index),
         WriteFails(prop::sample::Index),
@@ -451,11 +474,12 @@ mod tests {
         let index = any::<prop::sample::Index>;
         prop_oneof![
             4 => any::<bool>().prop_map(|clean| Step::Insert { clean }),
+            1 => any::<bool>().prop_map(|framed| Step::InsertChanged { framed }),
             2 => Just(Step::Leave),
             2 => index().prop_map(Step::WriteEnds),
             1 => index().prop_map(Step::WriteFails),
             2 => index().prop_map(Step::ReturnBegins),
-            2 => (index(), any::<bool>()).prop_map(|(index, writable)| Step::ReturnEnds(index, writable)),
+            2 => (index(), any::<bool>()).prop_map(|(index, store)| Step::ReturnEnds(index, store)),
             1 => index().prop_map(Step::Take),
             1 => Just(Step::Trim),
         ]
@@ -486,6 +510,18 @@ mod tests {
                         if let Some(frame) = found {
                             prop_assert!(model.iter().all(|page| page.frame != frame));
                             model.push(Page { address, frame, slot, writing: !clean, returning: None, returned: false, queued: true });
+                        }
+                    }
+                    Step::InsertChanged { framed } => {
+                        slots += 1;
+                        let frame = framed.then(|| buffer.insert(address, Some(slots))).flatten();
+                        let destination = frame.map_or(Destination::Drop(slots), Destination::VictimBuffer);
+                        let found = buffer.write_back_changed(address, destination);
+                        prop_assert_eq!(found.is_some(), model.len() < frames);
+                        if let Some((frame, obsolete)) = found {
+                            prop_assert_eq!(obsolete, slots);
+                            prop_assert!(model.iter().all(|page| page.frame != frame));
+                            model.push(Page { address, frame, slot: None, writing: true, returning: None, returned: false, queued: true });
                         }
                     }
                     Step::Leave => {
@@ -531,13 +567,13 @@ mod tests {
                         model[n].returning = Some(buffer.slot(model[n].frame));
                         prop_assert_eq!(model[n].returning, Some(model[n].slot));
                     }
-                    Step::ReturnEnds(index, writable) => {
+                    Step::ReturnEnds(index, store) => {
                         let Some(n) = choose(&model, index, &|page| page.returning.is_some()) else { continue };
                         let page = &mut model[n];
                         let slot = page.returning.take().unwrap();
-                        let returned = buffer.returned(page.frame, slot, writable || slot.is_none());
+                        let returned = buffer.returned(page.frame, slot, store || slot.is_none());
                         // A page is clean only with a slot that was written before it came back, and every other slot is freed.
-                        let clean = slot.filter(|_| !writable);
+                        let clean = slot.filter(|_| !store);
                         prop_assert_eq!(returned.clean, clean);
                         prop_assert_eq!(returned.obsolete, page.slot.filter(|_| clean.is_none()));
                         prop_assert_eq!(returned.frame_freed, !page.writing);

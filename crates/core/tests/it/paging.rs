@@ -17,10 +17,10 @@ const NOTHING: u8 = u8::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// A dirty page is copied before it is protected.
+    /// A page that can be stored to is copied before it is protected.
     CopiesBeforeProtecting,
-    /// A clean page is installed without write protection.
-    InstallsWritable,
+    /// A clean page that can be stored to leaves as if it equalled its slot.
+    LeavesUnverified,
     /// A slot is freed before its page has been read.
     FreesSlotEarly,
     /// A page that leaves does not wake the thread that has faulted on it meanwhile.
@@ -50,28 +50,29 @@ enum Handler {
     Zeros,
     Reads {
         slot: u8,
-        writable: bool,
+        store: bool,
         trigger: bool,
     },
     HasRead {
         slot: u8,
-        writable: bool,
+        store: bool,
         trigger: bool,
         version: u8,
     },
     Returns {
         frame: u32,
-        writable: bool,
+        store: bool,
     },
     HasSlot {
         frame: u32,
-        writable: bool,
+        store: bool,
         slot: Option<u8>,
     },
     HasReturned {
         frame: u32,
-        writable: bool,
+        store: bool,
         slot: Option<u8>,
+        checksum: Option<u8>,
     },
     /// The page is installed; its state is set next.
     Installed(Arrived),
@@ -81,25 +82,17 @@ enum Handler {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Arrived {
     Dirty,
-    Clean(u8),
-}
-
-impl From<Arrived> for PageState<u8> {
-    fn from(state: Arrived) -> Self {
-        match state {
-            Arrived::Dirty => Self::Dirty,
-            Arrived::Clean(slot) => Self::Clean(slot),
-        }
-    }
+    Clean { slot: u8, checksum: Option<u8> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Evictor {
     Idle,
-    /// Protect the page, copy it, unmap it: steps 0 to 2; then set its state.
+    /// Protect the page, copy it, verify the copy, unmap the page: steps 0 to 3; then set its state.
     Evicts {
         destination: Destination<u8>,
         step: u8,
+        copy: u8,
     },
     /// The page is in the frame, and is written next.
     Writes {
@@ -114,6 +107,10 @@ enum Evictor {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     state: PageState<u8>,
+    /// The version with which a clean page arrived, if it can be stored to.
+    checksum: Option<u8>,
+    /// Whether clean pages arrive write-protected instead.
+    protects_clean: bool,
     fault_waiting: bool,
     /// The page's version in memory, and whether it is write-protected.
     mapped: Option<(u8, bool)>,
@@ -137,9 +134,11 @@ struct World {
 }
 
 impl World {
-    fn new([accesses, evictions, discards, failures, readaheads]: [u8; 5]) -> Self {
+    fn new([accesses, evictions, discards, failures, readaheads]: [u8; 5], protects_clean: bool) -> Self {
         Self {
             state: PageState::Fresh,
+            checksum: None,
+            protects_clean,
             fault_waiting: false,
             mapped: None,
             newest: 0,
@@ -173,6 +172,13 @@ impl World {
         Ok(())
     }
 
+    /// Installs a dirty page, or a clean one: with its checksum, or write-protected.
+    fn install_for(&mut self, dirty: bool, version: u8) -> Result<Option<u8>, String> {
+        let protected = !dirty && self.protects_clean;
+        self.install(version, protected)?;
+        Ok((!dirty && !protected).then_some(version))
+    }
+
     fn unprotect(&mut self) {
         if let Some((_, protected)) = &mut self.mapped {
             *protected = false;
@@ -204,18 +210,12 @@ impl World {
     }
 
     /// A handler takes the fault of a thread.
-    fn take_fault(
-        &mut self,
-        handler: usize,
-        thread: usize,
-        write: bool,
-        writable: bool,
-    ) -> Result<(), String> {
+    fn take_fault(&mut self, handler: usize, thread: usize, write: bool) -> Result<(), String> {
         self.threads[thread] = Thread::Faulted { write, taken: true };
         self.handlers[handler] = match self.state.fault(write) {
             FaultAction::InstallZeros => Handler::Zeros,
-            FaultAction::Read(slot) => Handler::Reads { slot, writable, trigger: false },
-            FaultAction::Return(frame) => Handler::Returns { frame, writable },
+            FaultAction::Read(slot) => Handler::Reads { slot, store: write, trigger: false },
+            FaultAction::Return(frame) => Handler::Returns { frame, store: write },
             FaultAction::FirstStore(slot) => {
                 self.unprotect();
                 return self.free_slot(slot);
@@ -243,7 +243,6 @@ impl World {
     }
 
     fn advance_handler(&mut self, handler: usize, broken: Broken) -> Result<(), String> {
-        let protects = |writable: bool| !writable && broken != Broken::InstallsWritable;
         self.handlers[handler] = match self.handlers[handler] {
             Handler::Idle => return Ok(()),
             Handler::Zeros => {
@@ -251,13 +250,13 @@ impl World {
                 self.install(0, false)?;
                 Handler::Installed(Arrived::Dirty)
             }
-            Handler::Reads { slot, writable, trigger } => {
+            Handler::Reads { slot, store, trigger } => {
                 self.charged += 1;
-                if broken == Broken::FreesSlotEarly && writable {
+                if broken == Broken::FreesSlotEarly && store {
                     self.free_slot(slot)?;
                 }
                 let version = self.slots[slot as usize];
-                Handler::HasRead { slot, writable, trigger, version }
+                Handler::HasRead { slot, store, trigger, version }
             }
             Handler::HasRead { slot, trigger: true, version, .. } => {
                 if let Some(frame) = self.buffer.insert(0, Some(slot)) {
@@ -268,39 +267,45 @@ impl World {
                     );
                     Handler::Idle
                 } else {
-                    Handler::HasRead { slot, writable: false, trigger: false, version }
+                    Handler::HasRead { slot, store: false, trigger: false, version }
                 }
             }
-            Handler::HasRead { slot, writable, version, .. } => {
-                self.install(version, protects(writable))?;
-                if writable && broken != Broken::FreesSlotEarly {
+            Handler::HasRead { slot, store, version, .. } => {
+                let checksum = self.install_for(store, version)?;
+                if store && broken != Broken::FreesSlotEarly {
                     self.free_slot(slot)?;
                 }
-                Handler::Installed(if writable { Arrived::Dirty } else { Arrived::Clean(slot) })
+                Handler::Installed(if store { Arrived::Dirty } else { Arrived::Clean { slot, checksum } })
             }
-            Handler::Returns { frame, writable } => {
+            Handler::Returns { frame, store } => {
                 let slot = self.buffer.slot(frame);
-                Handler::HasSlot { frame, writable: writable || slot.is_none(), slot }
+                Handler::HasSlot { frame, store, slot }
             }
-            Handler::HasSlot { frame, writable, slot } => {
+            Handler::HasSlot { frame, store, slot } => {
                 self.charged += 1;
-                self.install(self.frames[frame as usize], protects(writable))?;
-                Handler::HasReturned { frame, writable, slot }
+                let checksum = self.install_for(store || slot.is_none(), self.frames[frame as usize])?;
+                Handler::HasReturned { frame, store, slot, checksum }
             }
-            Handler::HasReturned { frame, writable, slot } => {
+            Handler::HasReturned { frame, store, slot, checksum } => {
                 let slot = if broken == Broken::TrustsLateWrite { self.buffer.slot(frame) } else { slot };
-                let writable = writable && broken != Broken::TrustsLateWrite;
-                let returned = self.buffer.returned(frame, slot, writable);
+                let store = store && broken != Broken::TrustsLateWrite;
+                let returned = self.buffer.returned(frame, slot, store);
                 if returned.frame_freed {
                     self.free_frame(frame);
                 }
                 if let Some(slot) = returned.obsolete {
                     self.free_slot(slot)?;
                 }
-                Handler::Installed(returned.clean.map_or(Arrived::Dirty, Arrived::Clean))
+                let clean = |slot| Arrived::Clean { slot, checksum };
+                Handler::Installed(returned.clean.map_or(Arrived::Dirty, clean))
             }
-            Handler::Installed(state) => {
-                self.set_state(state.into(), broken != Broken::ForgetsFaultOnArrivingPage);
+            Handler::Installed(arrived) => {
+                let (state, checksum) = match arrived {
+                    Arrived::Dirty => (PageState::Dirty, None),
+                    Arrived::Clean { slot, checksum } => (PageState::Clean(slot), checksum),
+                };
+                self.checksum = checksum;
+                self.set_state(state, broken != Broken::ForgetsFaultOnArrivingPage);
                 Handler::Idle
             }
         };
@@ -322,26 +327,30 @@ impl World {
         };
         let Some(destination) = destination else { return };
         self.state.evict();
-        self.evictor = Evictor::Evicts { destination, step: 0 };
+        self.evictor = Evictor::Evicts { destination, step: 0, copy: NOTHING };
     }
 
     fn advance_evictor(&mut self, fails: bool, broken: Broken) -> Result<(), String> {
         self.evictor = match self.evictor {
             Evictor::Idle => Evictor::Idle,
-            Evictor::Evicts { destination, step } if step < 3 => {
+            Evictor::Evicts { destination, step: 2, copy } => self.verify(destination, copy, broken)?,
+            Evictor::Evicts { destination, step, mut copy } if step < 4 => {
                 let protects = if broken == Broken::CopiesBeforeProtecting { 1 } else { 0 };
+                let can_be_stored_to =
+                    matches!(destination, Destination::WriteBack(_)) || self.checksum.is_some();
                 let (version, protected) =
                     self.mapped.as_mut().ok_or("a page that is evicted is not mapped")?;
                 match step {
-                    2 => self.mapped = None,
-                    _ if step == protects => *protected |= matches!(destination, Destination::WriteBack(_)),
+                    3 => self.mapped = None,
+                    _ if step == protects => *protected |= can_be_stored_to,
                     _ => {
+                        copy = *version;
                         if let Some(frame) = destination.frame() {
-                            self.frames[frame as usize] = *version;
+                            self.frames[frame as usize] = copy;
                         }
                     }
                 }
-                Evictor::Evicts { destination, step: step + 1 }
+                Evictor::Evicts { destination, step: step + 1, copy }
             }
             Evictor::Evicts { destination, .. } => {
                 self.charged -= i8::from(self.state.leave_memory(destination));
@@ -381,6 +390,26 @@ impl World {
             }
         };
         Ok(())
+    }
+
+    /// Has a clean page written that differs from its slot.
+    fn verify(&mut self, destination: Destination<u8>, copy: u8, broken: Broken) -> Result<Evictor, String> {
+        let is_clean = !matches!(destination, Destination::WriteBack(_));
+        let changed = is_clean && self.checksum.is_some_and(|checksum| checksum != copy);
+        if !changed || broken == Broken::LeavesUnverified {
+            return Ok(Evictor::Evicts { destination, step: 3, copy });
+        }
+        let Some((frame, slot)) = self.buffer.write_back_changed(0, destination) else {
+            let Destination::Drop(slot) = destination else {
+                return Err("the page has lost its frame".into());
+            };
+            self.state.stay(Some(slot));
+            self.set_state(self.state, true);
+            return Ok(Evictor::Idle);
+        };
+        self.frames[frame as usize] = copy;
+        self.free_slot(slot)?;
+        Ok(Evictor::Evicts { destination: Destination::WriteBack(frame), step: 3, copy })
     }
 
     fn advance_drain(&mut self, broken: Broken) -> Result<(), String> {
@@ -448,15 +477,14 @@ impl Interleaved for World {
             }
             for (thread, now) in self.threads.into_iter().enumerate() {
                 if let Thread::Faulted { write, taken: false } = now {
-                    step(&|world| world.take_fault(handler, thread, write, false))?;
-                    step(&|world| world.take_fault(handler, thread, write, true))?;
+                    step(&|world| world.take_fault(handler, thread, write))?;
                 }
             }
             for trigger in [false, true].into_iter().filter(|_| self.readaheads > 0) {
                 step(&|world| {
                     world.readaheads -= 1;
                     if let Some(slot) = world.state.claim() {
-                        world.handlers[handler] = Handler::Reads { slot, writable: false, trigger };
+                        world.handlers[handler] = Handler::Reads { slot, store: false, trigger };
                     }
                     Ok(())
                 })?;
@@ -465,7 +493,7 @@ impl Interleaved for World {
                 step(&|world| {
                     world.readaheads -= 1;
                     if let Some(frame) = world.state.claim_buffered() {
-                        world.handlers[handler] = Handler::Returns { frame, writable: false };
+                        world.handlers[handler] = Handler::Returns { frame, store: false };
                     }
                     Ok(())
                 })?;
@@ -509,7 +537,13 @@ impl Interleaved for World {
         let there = match self.state {
             PageState::Fresh => self.newest == 0 && self.mapped.is_none(),
             PageState::Clean(slot) => {
-                newest_is_at(self.slots[slot as usize]) && self.mapped == Some((self.newest, true))
+                let stored = self.slots[slot as usize];
+                match self.checksum {
+                    Some(checksum) => {
+                        stored == checksum && self.mapped.is_some_and(|(version, _)| newest_is_at(version))
+                    }
+                    None => newest_is_at(stored) && self.mapped == Some((self.newest, true)),
+                }
             }
             PageState::Dirty => self.mapped.is_some_and(|(version, _)| newest_is_at(version)),
             PageState::InVictimBuffer(frame) => {
@@ -551,18 +585,20 @@ impl Interleaved for World {
 #[test]
 fn in_no_order_is_a_store_lost_or_does_a_fault_wait_for_ever() {
     for limits in [[5, 2, 0, 0, 0], [4, 2, 0, 0, 1], [4, 1, 1, 0, 1], [4, 2, 0, 1, 0]] {
-        let states = explore(World::new(limits), Broken::Nothing).unwrap();
-        assert!(states > 10_000, "{states} states with {limits:?}");
+        for protects_clean in [false, true] {
+            let states = explore(World::new(limits, protects_clean), Broken::Nothing).unwrap();
+            assert!(states > 10_000, "{states} states with {limits:?}, protects clean: {protects_clean}");
+        }
     }
 }
 
 #[test]
 fn each_broken_rule_is_found_in_some_order() {
-    let start = World::new([5, 2, 1, 0, 0]);
-    explore(start.clone(), Broken::Nothing).unwrap();
+    let starts = [false, true].map(|protects_clean| World::new([5, 2, 1, 0, 0], protects_clean));
+    starts.clone().map(|start| explore(start, Broken::Nothing).unwrap());
     for broken in [
         Broken::CopiesBeforeProtecting,
-        Broken::InstallsWritable,
+        Broken::LeavesUnverified,
         Broken::FreesSlotEarly,
         Broken::ForgetsFaultOnLeavingPage,
         Broken::ForgetsFaultOnArrivingPage,
@@ -571,7 +607,7 @@ fn each_broken_rule_is_found_in_some_order() {
         Broken::LeaksFrame,
         Broken::DiscardsInTransit,
     ] {
-        let found = explore(start.clone(), broken);
-        assert!(found.is_err(), "{broken:?} was not found in {found:?} states");
+        let found = starts.clone().map(|start| explore(start, broken));
+        assert!(found.iter().any(Result::is_err), "{broken:?} was not found in {found:?} states");
     }
 }

@@ -9,7 +9,7 @@ use deepram_core::PageId;
 use deepram_core::paging::PoolWatermarks;
 use deepram_core::paging::huge_pages::{CHUNK_BYTES, ChunkState, MAX_RUNS, SwapSlot, runs_of_slots};
 use deepram_core::paging::stages::StageOrder;
-use deepram_pager::chunk_checksum;
+use deepram_pager::contents_checksum;
 
 use super::huge_pages::Contents;
 use super::{Cache, CacheState, Index};
@@ -110,7 +110,7 @@ impl Cache {
         add(&self.counters.readahead_segments, located.len() as u64);
         let crcs = located.iter().map(|located| located.crc).collect();
         // SAFETY: as above, and all reads have completed.
-        Some((chunk_checksum(unsafe { &*memory }), Contents { generation, crcs }))
+        Some((contents_checksum(unsafe { &*memory }), Contents { generation, crcs }))
     }
 
     /// Verifies the bytes of a run of segments, the first of `located`. Returns whether all are data that passed.
@@ -277,7 +277,7 @@ impl Cache {
         let range = state.chunks.range(chunk);
         // SAFETY: the segments are resident and protected, and the lock is held: no thread stores to them.
         let bytes = unsafe { self.region.stable_bytes(self.chunk_offset(chunk), count * self.segment_bytes) };
-        if count == range.len() && chunk_checksum(bytes) == before {
+        if count == range.len() && contents_checksum(bytes) == before {
             return;
         }
         let each = bytes.chunks_exact(self.segment_bytes);

@@ -245,24 +245,32 @@ impl SwapModel {
                 self.policy.insert(key);
                 continue;
             };
-            if slot.is_some()
-                && let Some(outcome) = info.prediction.left_clean()
-            {
-                self.prediction.test_ended(outcome);
-            }
             info.state.evict();
-            victims.push((page, destination));
+            match self.verified(page, destination) {
+                Some(destination) => victims.push((page, destination)),
+                None => {
+                    self.pages[page as usize].state.stay(slot);
+                    self.policy.insert(key);
+                }
+            }
         }
         (victims, huge)
     }
 
+    /// Where a victim goes: a clean one that has been stored to is written back; `None` if no frame is free for that.
+    fn verified(&mut self, page: u32, destination: Destination<u32>) -> Option<Destination<u32>> {
+        if self.pages[page as usize].changed != Some(true) || matches!(destination, Destination::WriteBack(_))
+        {
+            return Some(destination);
+        }
+        let (frame, obsolete) = self.buffer.write_back_changed(self.address(page), destination)?;
+        self.slots.free(obsolete);
+        Some(Destination::WriteBack(frame))
+    }
+
     /// Takes a victim out of memory.
     fn unmap(&mut self, page: u32, destination: Destination<u32>) {
-        let info = &mut self.pages[page as usize];
-        self.charged -= usize::from(info.state.leave_memory(destination));
-        if info.prediction.is_written() && self.prediction.starts_test() {
-            info.prediction.test();
-        }
+        self.charged -= usize::from(self.pages[page as usize].state.leave_memory(destination));
     }
 
     /// Removes up to `count` of the oldest pages from the victim buffer. Returns how many.

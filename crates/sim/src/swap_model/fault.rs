@@ -15,10 +15,14 @@ impl SwapModel {
         let MemoryAccess { write, at, .. } = self.accesses.get(slot);
         let page = (at / PAGE_BYTES) as u32;
         self.note_use_of_readahead(page);
-        match self.pages[page as usize].state.resident() {
-            Some(Resident::Clean(_)) if write => {}
-            Some(_) => return Self::complete_at(context, slot, self.options.hit.0),
-            None => {}
+        let info = &mut self.pages[page as usize];
+        match (info.state.resident(), &mut info.changed) {
+            (Some(Resident::Clean(_)), None) if write => {}
+            (Some(_), changed) => {
+                changed.iter_mut().for_each(|changed| *changed |= write);
+                return Self::complete_at(context, slot, self.options.hit.0);
+            }
+            (None, _) => {}
         }
         self.note_chunk(page);
         self.fault(page, write, slot, context);
@@ -53,10 +57,8 @@ impl SwapModel {
                 }
             }
             FaultAction::Read(from) => {
-                self.note_access(page, write);
-                let info = &mut self.pages[page as usize];
-                info.read_ahead = false;
-                let incoming = Incoming { page, slot: from, writable: info.prediction.is_written() };
+                self.pages[page as usize].read_ahead = false;
+                let incoming = Incoming { page, slot: from, store: write };
                 self.counts.faults_major += 1;
                 self.waiting.push((page, slot));
                 let stall = self.reserve(1, context);
@@ -78,7 +80,6 @@ impl SwapModel {
             FaultAction::FirstStore(from) => {
                 self.counts.faults_write_protected += 1;
                 self.slots.free(from);
-                self.note_access(page, true);
                 Self::complete_at(context, slot, self.options.protect.0 + hit);
             }
             FaultAction::Retry { .. } => Self::complete_at(context, slot, hit),
@@ -91,13 +92,6 @@ impl SwapModel {
         let info = &mut self.pages[page as usize];
         let used = std::mem::take(&mut info.unused) && !matches!(info.state, PageState::Stored(_));
         self.counts.readahead_pages_used += u64::from(used);
-    }
-
-    /// Records an access to a page that was in the swap file.
-    fn note_access(&mut self, page: u32, write: bool) {
-        if let Some(outcome) = self.pages[page as usize].prediction.accessed(write) {
-            self.prediction.test_ended(outcome);
-        }
     }
 
     /// Number of fresh pages that one fault brings in: as many as were touched one after the other before it.
@@ -120,7 +114,6 @@ impl SwapModel {
         context: &mut Context<SwapModelEvent>,
     ) -> u64 {
         let trigger = self.pages[page as usize].trigger.take();
-        self.note_access(page, write);
         let info = &mut self.pages[page as usize];
         info.heat.warm();
         if std::mem::take(&mut info.read_ahead) {
@@ -132,9 +125,9 @@ impl SwapModel {
         }
         let neighbours = self.claim_buffered_neighbours(page);
         for (page, frame) in &neighbours {
-            self.install_from_buffer(*page, *frame, context);
+            self.install_from_buffer(*page, *frame, false, context);
         }
-        self.install_from_buffer(page, frame, context);
+        self.install_from_buffer(page, frame, write, context);
         match trigger {
             None | Some(Trigger::ReturnProbe) => {}
             Some(Trigger::Probe) => {
@@ -175,12 +168,16 @@ impl SwapModel {
     }
 
     /// Installs a page from the victim buffer.
-    fn install_from_buffer(&mut self, page: u32, frame: u32, context: &mut Context<SwapModelEvent>) {
+    fn install_from_buffer(
+        &mut self,
+        page: u32,
+        frame: u32,
+        store: bool,
+        context: &mut Context<SwapModelEvent>,
+    ) {
         let slot = self.buffer.slot(frame);
-        // The page is not in the swap file yet: it is dirty, whatever becomes of its write.
-        let writable = self.pages[page as usize].prediction.is_written() || slot.is_none();
         self.charged += 1;
-        let returned = self.buffer.returned(frame, slot, writable);
+        let returned = self.buffer.returned(frame, slot, store);
         self.charged -= usize::from(returned.frame_freed);
         if self.excess(0) > 0 {
             self.trim_buffer();

@@ -9,11 +9,11 @@ use deepram_core::paging::huge_pages::{
     is_filled, may_be_staged, runs_of_slots, source,
 };
 use deepram_core::paging::stages::{IDLE_AFTER, STALE_AFTER};
-use deepram_core::paging::{PAGE, Window, write_prediction};
+use deepram_core::paging::{PAGE, Window};
 use deepram_core::units::Picos;
 
 use super::eviction::Batch;
-use super::{PAGE_BYTES, PageState, SwapModel, SwapModelEvent};
+use super::{PAGE_BYTES, Page, PageState, SwapModel, SwapModelEvent};
 use crate::engine::Time;
 use crate::host::{Context, Slot};
 use crate::staging::{ChunkWait, OrderEnd, Place, StagedFault};
@@ -79,12 +79,13 @@ impl SwapModel {
             return;
         }
         let fresh = self.pages[range.start].state == PageState::Fresh;
-        let place = |state| match state {
+        let place = |page: &Page| match page.state {
+            PageState::Clean(_) if page.changed == Some(true) => None,
             PageState::Stored(slot) | PageState::Clean(slot) => Some(Place(slot.into())),
             PageState::InVictimBuffer(frame) => self.buffer.stored_at(frame).map(|slot| Place(slot.into())),
             _ => None,
         };
-        let places: Option<Vec<Place>> = self.states(range.clone()).map(place).collect();
+        let places: Option<Vec<Place>> = self.pages[range.clone()].iter().map(place).collect();
         if !fresh && places.as_ref().is_none_or(|places| runs_of_slots(places).is_none()) {
             return;
         }
@@ -143,7 +144,6 @@ impl SwapModel {
                 self.slots.free(slot);
             }
             info.state = PageState::Dirty;
-            info.prediction.set_written(true);
         }
         true
     }
@@ -231,8 +231,7 @@ impl SwapModel {
         let now = context.now();
         let fresh = self.pages[range.start].state == PageState::Fresh;
         let write = self.staging.store_waits(chunk);
-        let predicted = self.pages[range.clone()].iter().all(|page| page.prediction.is_written());
-        let writable = fresh || write || predicted;
+        let writable = fresh || write;
         for page in range {
             let info = &mut self.pages[page];
             info.state = match info.state {
@@ -243,10 +242,7 @@ impl SwapModel {
                 }
                 _ => PageState::Dirty,
             };
-            if write && !fresh {
-                info.prediction.set_written(true);
-            }
-            (info.read_ahead, info.unused) = (false, !fresh);
+            (info.changed, info.read_ahead, info.unused) = (None, false, !fresh);
         }
         self.staging.installed(stage, chunk, now);
         if let Some(evicted_at) = self.evicted_at[chunk].filter(|_| !fresh) {
@@ -319,15 +315,9 @@ impl SwapModel {
         self.counts.evicted_pages += CHUNK_PAGES as u64;
         self.counts.writes += writes.len() as u64;
         self.counts.written_back_pages += writes.iter().map(|count| u64::from(*count)).sum::<u64>();
-        let evicted = self.counts.evicted_pages;
-        self.evicted_at[chunk] = Some(evicted);
-        let resets = write_prediction::resets_huge_page(evicted / CHUNK_PAGES as u64);
+        self.evicted_at[chunk] = Some(self.counts.evicted_pages);
         for (page, slot) in self.pages_of(chunk).into_iter().flatten().zip(slots) {
-            let info = &mut self.pages[page];
-            info.state = PageState::Stored(slot);
-            if resets {
-                info.prediction.set_written(false);
-            }
+            self.pages[page].state = PageState::Stored(slot);
         }
         self.chunks_gone.push(chunk);
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   access ──in memory────────────────────────────────────────────────────────────► hit
 //!          ──fresh──────────────► zeros, more of them where memory is filled in order
-//!          ──first store to a clean page ─► its slot is free
+//!          ──first store to a clean huge page ─► its slots are free
 //!          ──in the victim buffer ─► second chance
 //!          ──in the swap file ──► read, with its neighbours; a stream is read ahead, and then staged
 //!          ──in a staged chunk ─► all of the chunk, as a huge page
@@ -32,8 +32,8 @@ use deepram_core::cache::Replacement;
 use deepram_core::paging::huge_pages::CHUNK_PAGES;
 use deepram_core::paging::victim_buffer::frames_of_buffer;
 use deepram_core::paging::{
-    DropBehind, FaultAround, Heat, PAGE, PagePrediction, PagerPolicy, ReadaheadAdmission, Streams, SwapSlots,
-    SwapWatermarks, Trigger, VictimBuffer, WritePrediction,
+    DropBehind, FaultAround, Heat, PAGE, PagerPolicy, ReadaheadAdmission, Streams, SwapSlots, SwapWatermarks,
+    Trigger, VictimBuffer,
 };
 use deepram_core::units::{Bytes, Picos};
 use deepram_media::MeasuredFile;
@@ -65,7 +65,9 @@ type PageState = deepram_core::paging::PageState<u32>;
 #[derive(Debug, Clone, Copy, Default)]
 struct Page {
     state: PageState,
-    prediction: PagePrediction,
+    /// Of a clean page that arrived alone: it has been stored to since. Clean pages that arrived in a huge page are
+    /// write-protected.
+    changed: Option<bool>,
     heat: Heat,
     read_ahead: bool,
     /// It was read ahead and has not been used since.
@@ -104,7 +106,6 @@ pub struct SwapModel {
     fault_around: FaultAround,
     return_around: FaultAround,
     admission: ReadaheadAdmission,
-    prediction: WritePrediction,
     /// Frames of pages in memory, on their way there, and in the victim buffer.
     charged: usize,
     /// Chunks of which a page has been touched: they have tables.
@@ -174,7 +175,6 @@ impl SwapModel {
             fault_around: FaultAround::of_swap(),
             return_around: FaultAround::of_swap(),
             admission: ReadaheadAdmission::default(),
-            prediction: WritePrediction::default(),
             charged: 0,
             chunks: vec![false; chunks],
             known_chunks: 0,
@@ -224,7 +224,9 @@ impl SwapModel {
 
     /// Puts a page into memory: the policy knows it from now on, and the accesses that wait for it go on.
     fn install(&mut self, page: u32, state: PageState, context: &mut Context<SwapModelEvent>) {
-        self.pages[page as usize].state = state;
+        let info = &mut self.pages[page as usize];
+        info.state = state;
+        info.changed = matches!(state, PageState::Clean(_)).then_some(false);
         let key = self.key(page);
         self.policy.insert(key);
         (0..self.pages[page as usize].heat.touches()).for_each(|_| self.policy.touch(key));

@@ -15,8 +15,8 @@ pub(super) struct Incoming {
     pub(super) page: u32,
     /// Slot of the swap file from which it is read.
     pub(super) slot: u32,
-    /// Whether it is predicted to be written: it is then installed writable, and its slot is freed.
-    pub(super) writable: bool,
+    /// Whether a store waits for it: it is dirty as it arrives, and its slot is freed.
+    pub(super) store: bool,
 }
 
 /// The page whose first use is to be seen, and why.
@@ -98,7 +98,7 @@ impl SwapModel {
             let info = &mut self.pages[page as usize];
             if let Some(slot) = info.state.claim() {
                 (info.read_ahead, info.unused) = (true, true);
-                all.push(Incoming { page, slot, writable: info.prediction.is_written() });
+                all.push(Incoming { page, slot, store: false });
             }
         }
         self.counts.readahead_pages += all.len() as u64;
@@ -162,11 +162,11 @@ impl SwapModel {
     }
 
     fn install_read(&mut self, incoming: Incoming, context: &mut Context<SwapModelEvent>) {
-        let Incoming { page, slot, writable } = incoming;
-        if writable {
+        let Incoming { page, slot, store } = incoming;
+        if store {
             self.slots.free(slot);
         }
-        self.install(page, PageState::read(slot, writable), context);
+        self.install(page, PageState::read(slot, store), context);
     }
 
     /// Puts a page whose first use is to be seen into the victim buffer. Returns `false` if it was used already, or if the
