@@ -93,27 +93,24 @@ impl Inner {
                 return nothing;
             }
         }
-        let count = match chunk[at].state {
-            PageState::Fresh if self.options.record_accesses => 1,
-            PageState::Fresh => fresh_batch(&chunk, at, page, &space.page_table),
-            _ => 0,
+        let (below, above) = match chunk[at].state {
+            PageState::Fresh if !self.options.record_accesses => {
+                fresh_neighbours(&chunk, at, page, &space.page_table)
+            }
+            _ => (0, 0),
         };
         let info = &mut chunk[at];
         match info.state.fault(write) {
             FaultAction::InstallZeros => {
-                chunk[at + 1..at + count].iter_mut().for_each(|page| page.state.claim_fresh());
+                chunk[at - below..at].iter_mut().for_each(|page| page.state.claim_fresh());
+                chunk[at + 1..=at + above].iter_mut().for_each(|page| page.state.claim_fresh());
                 drop(chunk);
                 self.count_fault(page, FaultKind::Fresh, write);
-                self.reserve_frames(space, count);
-                let installed = space.install(page, &ZEROS[..count * PAGE], false);
-                self.finish_install(
-                    space,
-                    page,
-                    (installed, count),
-                    |_| (PageState::Dirty, None),
-                    |_| PageState::Fresh,
-                );
-                if at + count == CHUNK_PAGES {
+                self.reserve_frames(space, below + 1 + above);
+                // Apart, so that the missed page comes even if the mapping below it is gone.
+                self.install_zeros(space, page - below * PAGE, below);
+                self.install_zeros(space, page, 1 + above);
+                if at + above + 1 == CHUNK_PAGES {
                     self.stage_fresh(space, first, first + CHUNK_BYTES);
                 }
                 nothing
@@ -167,6 +164,15 @@ impl Inner {
                 info.fault_waiting = true;
                 FaultOutcome { waits: true, ..nothing }
             }
+        }
+    }
+
+    /// Installs fresh pages.
+    fn install_zeros(&self, space: &AddressSpace, first: usize, count: usize) {
+        if count > 0 {
+            let installed = space.install(first, &ZEROS[..count * PAGE], false);
+            let dirty = |_| (PageState::Dirty, None);
+            self.finish_install(space, first, (installed, count), dirty, |_| PageState::Fresh);
         }
     }
 
@@ -468,16 +474,19 @@ impl Inner {
     }
 }
 
-/// Number of fresh pages that one fault brings in: as many as were touched one after the other before it.
-fn fresh_batch(
+/// The fresh pages of the chunk that come with a missed fresh page: how many below it, and how many above it.
+fn fresh_neighbours(
     chunk: &[super::page_table::PageInfo],
     at: usize,
     page: usize,
     page_table: &PageTable,
-) -> usize {
-    let before = chunk[..at].iter().rev().take(BATCH);
-    let touched = before.take_while(|page| !matches!(page.state, PageState::Fresh)).count();
-    let end = page_table.within(page, page + BATCH * PAGE).first().map_or(page, |(_, end)| *end);
-    let mapped = chunk[at..].iter().take((end - page) / PAGE);
-    fresh_pages(touched, mapped.map(|page| page.state == PageState::Fresh))
+) -> (usize, usize) {
+    let first = page - at * PAGE;
+    let spans = page_table.within(first, first + CHUNK_BYTES);
+    let span = spans.into_iter().find(|(start, end)| (*start..*end).contains(&page)).unwrap_or((page, page));
+    fresh_pages(|distance| {
+        let address = page.wrapping_add_signed(distance * PAGE.cast_signed());
+        let managed = span.0 <= address && address < span.1;
+        managed.then(|| chunk[(address - first) / PAGE].state == PageState::Fresh)
+    })
 }

@@ -308,6 +308,27 @@ fn pinned_pages_stay_and_unreadable_ones_leave() {
 }
 
 #[test]
+fn memory_that_is_filled_downwards_comes_in_larger_steps_too() {
+    let Some(pager) = pager(16 << 20, |options| options.huge_pages = false) else { return };
+    for downwards in [false, true] {
+        let memory = managed(&pager, 8 << 20);
+        let pages = memory.len / PAGE;
+        let before = pager.stats().faults_fresh;
+        for n in 0..pages {
+            let page = if downwards { pages - 1 - n } else { n };
+            assert_eq!(memory.get(page * 512), 0);
+            memory.set(page * 512 + 1, page as u64);
+        }
+        // 1, 1, 2, 4 and so on to 64 pages, in each of at most 5 chunks.
+        let faults = pager.stats().faults_fresh - before;
+        assert!(faults <= 5 * 15, "{faults} faults on {pages} pages, downwards: {downwards}");
+        (0..pages).for_each(|page| assert_eq!(memory.get(page * 512 + 1), page as u64));
+        unmap(&pager, &memory);
+    }
+    assert_eq!(pager.inner.frames.paged(), 0);
+}
+
+#[test]
 fn a_full_swap_file_loses_nothing() {
     let Some(pager) = pager(4 << 20, |options| options.store_limit = 16 << 20) else { return };
     let memory = managed(&pager, 32 << 20);

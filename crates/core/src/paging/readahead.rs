@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::PAGE;
+use super::{BATCH, PAGE};
 
 /// Number of streams followed at once.
 const MAX_STREAMS: usize = 16;
@@ -58,11 +58,17 @@ pub fn max_window(frames: usize) -> usize {
     (frames / WINDOW_SHARE).max(1)
 }
 
-/// Number of fresh pages that one fault brings in, if `touched` pages right before the missed page have been touched
-/// already: memory that is filled in order is filled in ever larger steps. `fresh` says of each page, from the missed one
-/// on, whether it is fresh and may be brought in.
-pub fn fresh_pages(touched: usize, fresh: impl Iterator<Item = bool>) -> usize {
-    fresh.take(touched.max(1)).take_while(|fresh| *fresh).count().max(1)
+/// The fresh pages that one fault brings in with the missed one: how many below it, and how many above it. Memory that is
+/// filled in order, upwards or downwards, is filled in ever larger steps: as many pages as have been touched right before, at
+/// most [`BATCH`]. `fresh` says of the page at a distance from the missed one whether it is fresh; `None`: the page may not be
+/// brought in.
+pub fn fresh_pages(fresh: impl Fn(isize) -> Option<bool>) -> (usize, usize) {
+    let count = |direction: isize, most: usize, wanted: bool| {
+        let pages = (1..=most as isize).map(|distance| fresh(direction * distance));
+        pages.take_while(|fresh| *fresh == Some(wanted)).count()
+    };
+    let (below, above) = (count(-1, BATCH, false), count(1, BATCH, false));
+    if above > below { (count(-1, above - 1, true), 0) } else { (0, count(1, below.saturating_sub(1), true)) }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -277,10 +283,22 @@ mod tests {
 
     #[test]
     fn a_fault_brings_in_as_many_fresh_pages_as_were_touched_before_it() {
-        let fresh = |count| (0..64).map(move |n| n < count);
-        let pages = [(0, 9), (1, 9), (5, 9), (64, 9), (64, 0)]
-            .map(|(touched, room)| fresh_pages(touched, fresh(room)));
-        assert_eq!(pages, [1, 1, 5, 9, 1]);
+        // Touched pages on one side, and fresh ones on the other.
+        for direction in [-1, 1] {
+            let page = |touched: isize, room: isize| {
+                fresh_pages(|distance| match distance * direction {
+                    back if (-touched..0).contains(&back) => Some(false),
+                    ahead if (1..=room).contains(&ahead) => Some(true),
+                    _ => None,
+                })
+            };
+            let cases = [(0, 9, 0), (1, 9, 0), (5, 9, 4), (64, 9, 9), (64, 99, 63), (99, 99, 63), (64, 0, 0)];
+            for (touched, room, expected) in cases {
+                let expected = if direction > 0 { (0, expected) } else { (expected, 0) };
+                assert_eq!(page(touched, room), expected, "{touched} touched, {room} fresh");
+            }
+        }
+        assert_eq!(fresh_pages(|distance| Some(distance != -1 && distance.abs() != 2)), (0, 1));
         assert_eq!((max_window(10), max_window(3200)), (1, 100));
     }
 

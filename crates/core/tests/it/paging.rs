@@ -595,7 +595,9 @@ fn in_no_order_is_a_store_lost_or_does_a_fault_wait_for_ever() {
 #[test]
 fn each_broken_rule_is_found_in_some_order() {
     let starts = [false, true].map(|protects_clean| World::new([5, 2, 1, 0, 0], protects_clean));
-    starts.clone().map(|start| explore(start, Broken::Nothing).unwrap());
+    for start in starts.clone() {
+        explore(start, Broken::Nothing).unwrap();
+    }
     for broken in [
         Broken::CopiesBeforeProtecting,
         Broken::LeavesUnverified,

@@ -129,7 +129,8 @@ impl SwapModel {
             let part = at..moves.min(at + SwapWatermarks::PROTECTED_TOGETHER);
             let used = self.buffer.used_frames();
             batch.freed += self.drain(pages_to_drain(part.len(), used, share));
-            let (victims, huge) = self.choose_victims(part.len(), chosen.map(|pages| &pages[part]));
+            let (mut victims, huge) = self.choose_victims(part.len(), chosen.map(|pages| &pages[part]));
+            victims.retain_mut(|(page, destination)| self.verify(*page, destination));
             batch.victims += victims.len();
             for (page, destination) in victims {
                 batch.freed += usize::from(destination.frame().is_none());
@@ -246,26 +247,28 @@ impl SwapModel {
                 continue;
             };
             info.state.evict();
-            match self.verified(page, destination) {
-                Some(destination) => victims.push((page, destination)),
-                None => {
-                    self.pages[page as usize].state.stay(slot);
-                    self.policy.insert(key);
-                }
-            }
+            victims.push((page, destination));
         }
         (victims, huge)
     }
 
-    /// Where a victim goes: a clean one that has been stored to is written back; `None` if no frame is free for that.
-    fn verified(&mut self, page: u32, destination: Destination<u32>) -> Option<Destination<u32>> {
+    /// Has a clean victim written back that has been stored to. Returns false if no frame is free for that: it stays.
+    fn verify(&mut self, page: u32, destination: &mut Destination<u32>) -> bool {
         if self.pages[page as usize].changed != Some(true) || matches!(destination, Destination::WriteBack(_))
         {
-            return Some(destination);
+            return true;
         }
-        let (frame, obsolete) = self.buffer.write_back_changed(self.address(page), destination)?;
-        self.slots.free(obsolete);
-        Some(Destination::WriteBack(frame))
+        let (address, key) = (self.address(page), self.key(page));
+        if let Some((frame, obsolete)) = self.buffer.write_back_changed(address, *destination) {
+            self.slots.free(obsolete);
+            *destination = Destination::WriteBack(frame);
+            return true;
+        }
+        if let Destination::Drop(slot) = *destination {
+            self.pages[page as usize].state.stay(Some(slot));
+            self.policy.insert(key);
+        }
+        false
     }
 
     /// Takes a victim out of memory.

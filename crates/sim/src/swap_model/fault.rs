@@ -2,7 +2,7 @@
 
 use deepram_core::paging::huge_pages::{CHUNK_BYTES, CHUNK_PAGES};
 use deepram_core::paging::readahead::fresh_pages;
-use deepram_core::paging::{BATCH, Block, FaultAction, PAGE, Resident};
+use deepram_core::paging::{Block, FaultAction, PAGE, Resident};
 
 use super::reads::{Cause, Incoming};
 use super::{PAGE_BYTES, PageState, SwapModel, SwapModelEvent, Trigger};
@@ -37,22 +37,23 @@ impl SwapModel {
             self.counts.faults_write_protected += 1;
             return Self::complete_at(context, slot, self.options.protect.0 + self.options.hit.0);
         }
-        let fresh = match self.pages[page as usize].state {
-            PageState::Fresh => self.fresh_batch(page),
-            _ => 0,
+        let (below, above) = match self.pages[page as usize].state {
+            PageState::Fresh => self.fresh_neighbours(page),
+            _ => (0, 0),
         };
         let hit = self.options.hit.0;
         match self.pages[page as usize].state.fault(write) {
             FaultAction::InstallZeros => {
                 self.counts.faults_fresh += 1;
-                let all = page..page + fresh as u32;
-                all.clone().skip(1).for_each(|page| self.pages[page as usize].state.claim_fresh());
+                let (fresh, all) = (below + 1 + above, page - below as u32..=page + above as u32);
+                let neighbours = all.clone().filter(|other| *other != page);
+                neighbours.for_each(|page| self.pages[page as usize].state.claim_fresh());
                 let stall = self.reserve(fresh, context);
                 all.for_each(|page| self.install(page, PageState::Dirty, context));
                 let software = self.options.fresh.0 + (fresh as u64 - 1) * self.options.install.0;
                 Self::complete_at(context, slot, stall + software + hit);
                 let chunk = self.chunk(page);
-                if self.address(page) % CHUNK_BYTES / PAGE + fresh == CHUNK_PAGES {
+                if self.address(page) % CHUNK_BYTES / PAGE + above + 1 == CHUNK_PAGES {
                     self.stage_fresh(chunk, chunk + 1, context.now());
                 }
             }
@@ -94,15 +95,15 @@ impl SwapModel {
         self.counts.readahead_pages_used += u64::from(used);
     }
 
-    /// Number of fresh pages that one fault brings in: as many as were touched one after the other before it.
-    fn fresh_batch(&self, page: u32) -> usize {
+    /// The fresh pages of the chunk that come with a missed fresh page: how many below it, and how many above it.
+    fn fresh_neighbours(&self, page: u32) -> (usize, usize) {
         let within = self.address(page) % CHUNK_BYTES / PAGE;
-        let fresh = |page: u32| matches!(self.pages[page as usize].state, PageState::Fresh);
-        let before = (0..page).rev().take(within.min(BATCH));
-        let touched = before.take_while(|page| !fresh(*page)).count();
-        let room = (CHUNK_PAGES - within).min(BATCH);
-        let behind = (page..self.pages.len() as u32).take(room);
-        fresh_pages(touched, behind.map(fresh))
+        fresh_pages(|distance| {
+            let place = within.checked_add_signed(distance)?;
+            let page = (page as usize).checked_add_signed(distance)?;
+            let page = self.pages.get(page).filter(|_| place < CHUNK_PAGES)?;
+            Some(page.state == PageState::Fresh)
+        })
     }
 
     /// Gives a page a second chance, and those of its neighbours that come back with it. Returns their number.

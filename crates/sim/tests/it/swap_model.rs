@@ -315,8 +315,9 @@ fn steps(seed: u64, pages: u64, count: usize) -> Vec<Step> {
             0 | 1 => all.extend((0..20).map(|_| Step::Access(random.below(pages), op(&mut random)))),
             2 | 3 => {
                 let (stride, length) = (1 + random.below(3), 10 + random.below(300));
-                let kind = op(&mut random);
-                let stream = (0..length).map(|n| start + n * stride).take_while(|page| *page < pages);
+                let (kind, up) = (op(&mut random), random.below(3) > 0);
+                let next = |n| if up { Some(start + n * stride) } else { start.checked_sub(n * stride) };
+                let stream = (0..length).map_while(next).take_while(|page| *page < pages);
                 all.extend(stream.map(|page| Step::Access(page, kind)));
             }
             4 => {
