@@ -1,7 +1,7 @@
 //! Characterises a trace in one pass: traffic, unique data, spatial and temporal locality, working sets, distributions.
 //!
 //! The figures are those of the hybrid SSD cache paper (section IV), and more. Memory grows with the distinct pages, not
-//! with the length of the trace; a sample of the pages ([`Sampling`]) bounds it for huge traces.
+//! with the length of the trace, except for the optimal replacement; a sample of the pages ([`Sampling`]) bounds it for huge traces.
 //!
 //! | file | figure |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `spatial` | overlapped, sequential, strided and random requests |
 //! | `stack_distance`, `hit_ratio` | LRU stack distances and the hit ratio of an LRU cache of any size |
 //! | `sampling` | the same from a sample of the pages, with the standard error |
-//! | `policies` | hit ratios of every replacement policy, by simulation |
+//! | `policies`, `optimum` | hit ratios of every replacement policy, by simulation, and of the optimal replacement |
 //! | `working_set`, `address_map` | distinct pages and accessed addresses in windows of requests |
 //! | `distributions` | request sizes and inter-arrival times |
 //! | `page_index` | numbers the pages, for the tables of all others |
@@ -33,6 +33,7 @@
 mod address_map;
 mod distributions;
 mod hit_ratio;
+mod optimum;
 mod options;
 mod page_figures;
 mod page_index;
@@ -48,6 +49,7 @@ mod working_set;
 pub use address_map::{AddressBin, AddressDistribution, AddressWindow, PHASES};
 pub use distributions::{Distribution, Histogram, ValueClass};
 pub use hit_ratio::{Counted, Denominator, DistanceHistogram};
+pub use optimum::OPTIMUM;
 pub use options::{CharacterizeError, CharacterizeOptions};
 pub use page_index::{Page, PageIndex};
 pub use report::{

@@ -32,6 +32,9 @@ pub struct CharacterizeOptions {
     pub address_window_requests: u64,
     /// Policies to simulate. Not with a sample of a fixed number of pages.
     pub policies: Vec<Policy>,
+    /// Also computes the misses of the optimal replacement, which keeps 5 bytes for each access to a page. Not with a sample of
+    /// a fixed number of pages.
+    pub optimum: bool,
     /// Capacities of the simulated caches, in bytes, each at least a page.
     pub cache_bytes: Vec<u64>,
     /// Most pages of one request; a longer one is an error, because its unit is probably wrong.
@@ -52,6 +55,7 @@ impl Default for CharacterizeOptions {
             window_requests: 1_000,
             address_window_requests: 10_000,
             policies: Vec::new(),
+            optimum: false,
             cache_bytes: [1, 4, 16, 64, 256, 1024].map(|mib| mib << 20).to_vec(),
             most_request_pages: 1 << 24,
         }
@@ -61,6 +65,7 @@ impl Default for CharacterizeOptions {
 impl CharacterizeOptions {
     pub(super) fn check(&self) -> Result<(), CharacterizeError> {
         let wrong = |what: &str| Err(CharacterizeError::Option(what.into()));
+        let simulates = self.optimum || !self.policies.is_empty();
         if self.page_bytes == 0 {
             return wrong("the page size is 0 bytes; it must be at least 1");
         }
@@ -74,7 +79,7 @@ impl CharacterizeOptions {
             Sampling::Pages(pages) if pages < 64 => {
                 return wrong(&format!("the sample has {pages} pages; it must have at least 64"));
             }
-            Sampling::Pages(_) if !self.policies.is_empty() => {
+            Sampling::Pages(_) if simulates => {
                 return wrong(
                     "policies cannot be simulated on a sample of a fixed number of pages; give a rate instead",
                 );
@@ -84,7 +89,7 @@ impl CharacterizeOptions {
         if self.write_only_stack && self.sampling != Sampling::Exact {
             return wrong("a stack of writes only cannot be combined with a sample");
         }
-        if !self.policies.is_empty() {
+        if simulates {
             if self.cache_bytes.is_empty() {
                 return wrong("policies are to be simulated, but there is no cache size");
             }

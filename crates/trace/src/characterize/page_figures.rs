@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use super::hit_ratio::DistanceHistogram;
+use super::optimum::Optimum;
 use super::options::{CharacterizeError, CharacterizeOptions};
 use super::page_index::{Page, PageIndex};
 use super::policies::SimulatedCache;
@@ -35,6 +36,8 @@ pub(super) struct PageFigures {
     pub(super) write_distances: DistanceHistogram,
     pub(super) working_sets: WorkingSets,
     pub(super) caches: Vec<SimulatedCache>,
+    /// The optimal replacement, if it is asked for.
+    pub(super) optimum: Option<Optimum>,
     stack: StackDistances,
     /// The stack of writes only, if it is asked for.
     write_stack: Option<StackDistances>,
@@ -51,9 +54,9 @@ impl PageFigures {
             Sampling::Rate(rate) => rate,
             Sampling::Exact | Sampling::Pages(_) => 1.0,
         };
+        let capacities = options.cache_bytes.iter().map(|bytes| bytes / options.page_bytes);
         let caches = options.policies.iter().flat_map(|&policy| {
-            let capacity = |bytes: &u64| bytes / options.page_bytes;
-            options.cache_bytes.iter().map(move |bytes| SimulatedCache::new(policy, capacity(bytes), rate))
+            capacities.clone().map(move |capacity| SimulatedCache::new(policy, capacity, rate))
         });
         Self {
             sample: Sample::new(options.sampling),
@@ -62,6 +65,7 @@ impl PageFigures {
             write_distances: DistanceHistogram::default(),
             working_sets: WorkingSets::new(options.window_requests),
             caches: caches.collect(),
+            optimum: options.optimum.then(|| Optimum::new(capacities.collect(), rate)),
             stack: StackDistances::new(),
             write_stack: options.write_only_stack.then(StackDistances::new),
             numbers: Vec::with_capacity(STEP),
@@ -115,10 +119,9 @@ impl PageFigures {
                 self.write_distances.add(stack.touch(number), true);
             }
         }
-        for cache in &mut self.caches {
-            let writes = accesses.iter().map(|access| access.write);
-            cache.access_all(numbers.iter().copied().zip(writes));
-        }
+        let numbered = || numbers.iter().copied().zip(accesses.iter().map(|access| access.write));
+        self.caches.iter_mut().for_each(|cache| cache.access_all(numbered()));
+        self.optimum.iter_mut().for_each(|optimum| optimum.access_all(numbered()));
         Ok(())
     }
 }

@@ -2,6 +2,11 @@
 
 use deepram_core::cache::{AccessOutcome, Policy, Replacement};
 
+/// The capacity, in pages, that stands for `capacity_pages` on a sample of the pages.
+pub(super) fn sampled_capacity(capacity_pages: u64, rate: f64) -> usize {
+    (capacity_pages as f64 * rate).round().max(1.0) as usize
+}
+
 /// A cache that follows the accesses.
 pub(super) struct SimulatedCache {
     pub(super) policy: Policy,
@@ -16,11 +21,10 @@ pub(super) struct SimulatedCache {
 impl SimulatedCache {
     /// An empty cache of `capacity_pages`. On a sample of the pages, its capacity is `rate` times as large.
     pub(super) fn new(policy: Policy, capacity_pages: u64, rate: f64) -> Self {
-        let scaled = (capacity_pages as f64 * rate).round().max(1.0);
         Self {
             policy,
             capacity_pages,
-            cache: policy.build(scaled as usize),
+            cache: policy.build(sampled_capacity(capacity_pages, rate)),
             misses: [0; 2],
             accesses: [0; 2],
         }

@@ -43,7 +43,7 @@ pub struct Characterization {
     pub lru_of_writes: Vec<HitRatios>,
     /// Smallest LRU cache for each of four hit ratios; empty in sampled mode.
     pub capacity_for_hit_ratio: Vec<CapacityForHitRatio>,
-    /// Hit ratios of the simulated policies, by policy and ascending capacity.
+    /// Hit ratios of the simulated policies, by policy and ascending capacity, and of the optimal replacement.
     pub policies: Vec<PolicyHitRatios>,
     /// Working sets by window length, ascending.
     pub working_sets: Vec<WorkingSet>,
@@ -154,7 +154,8 @@ pub struct CapacityForHitRatio {
     pub write_only_cache: Option<u64>,
 }
 
-/// Hit ratios of a simulated cache over all accesses; `None` without such accesses.
+/// Hit ratios over all accesses of a simulated cache, or of the optimal replacement ([`super::OPTIMUM`]); `None` without such
+/// accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PolicyHitRatios {
     /// Name of the policy.

@@ -1,7 +1,9 @@
 //! Makes the report of a finished characterisation.
 
 use super::hit_ratio::{Counted, Denominator, DistanceHistogram};
+use super::optimum::OPTIMUM;
 use super::options::{CharacterizeError, CharacterizeOptions, HIT_RATIOS};
+use super::page_figures::PageFigures;
 use super::report::{
     CapacityForHitRatio, Characterization, HitRatios, PolicyHitRatios, SampleReport, Sizes, SpatialReport,
     Times,
@@ -65,7 +67,7 @@ impl Characterizer {
             capacity_for_hit_ratio: exact.map_or_else(Vec::new, |d| {
                 HIT_RATIOS.iter().map(|&hit_ratio| capacity_for(d, of_writes, hit_ratio)).collect()
             }),
-            policies: pages.caches.iter().map(|cache| cache.hit_ratios(options.page_bytes)).collect(),
+            policies: policy_hit_ratios(&pages, options.page_bytes),
             working_sets: pages.working_sets.finish(requests),
             addresses: self.addresses.finish(requests),
             over_time: if self.timed > 0 { self.by_time } else { self.by_request },
@@ -167,21 +169,30 @@ fn capacity_for(
     }
 }
 
-impl super::policies::SimulatedCache {
-    fn hit_ratios(&self, page_bytes: u64) -> PolicyHitRatios {
-        let (misses, accesses) = (self.misses(), self.accesses());
+/// The hit ratios of all simulated caches, and of the optimal replacement.
+fn policy_hit_ratios(pages: &PageFigures, page_bytes: u64) -> Vec<PolicyHitRatios> {
+    let of = |policy, capacity_pages, misses: [u64; 2], accesses: [u64; 2]| {
         let ratio = |counted: Counted| {
             let (misses, accesses) = (counted.of(misses), counted.of(accesses));
             (accesses > 0).then(|| 1.0 - misses as f64 / accesses as f64)
         };
         PolicyHitRatios {
-            policy: self.policy.name(),
-            capacity_pages: self.capacity_pages,
-            capacity_bytes: u128::from(self.capacity_pages) * u128::from(page_bytes),
+            policy,
+            capacity_pages,
+            capacity_bytes: u128::from(capacity_pages) * u128::from(page_bytes),
             misses: Counted::All.of(misses),
             all: ratio(Counted::All),
             read: ratio(Counted::Reads),
             write: ratio(Counted::Writes),
         }
+    };
+    let simulated = pages.caches.iter();
+    let mut all: Vec<_> = simulated
+        .map(|cache| of(cache.policy.name(), cache.capacity_pages, cache.misses(), cache.accesses()))
+        .collect();
+    if let Some(optimum) = &pages.optimum {
+        let accesses = optimum.accesses();
+        all.extend(optimum.misses().into_iter().map(|(pages, misses)| of(OPTIMUM, pages, misses, accesses)));
     }
+    all
 }

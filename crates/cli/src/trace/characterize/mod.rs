@@ -12,7 +12,7 @@ use deepram_core::cache::Policy;
 use deepram_core::units::{Bytes, parse_count};
 use deepram_trace::Format;
 use deepram_trace::characterize::{
-    Characterization, CharacterizeOptions, Characterizer, Precedence, Sampling, SpatialSetting,
+    Characterization, CharacterizeOptions, Characterizer, OPTIMUM, Precedence, Sampling, SpatialSetting,
 };
 use serde::Serialize;
 
@@ -64,7 +64,8 @@ pub(crate) struct CharacterizeArgs {
     /// Estimate them from a sample of at most this many pages
     #[arg(long, value_name = "N")]
     sample_pages: Option<u32>,
-    /// Policies to simulate: all, or names such as lru,arc,s3fifo
+    /// Policies to simulate: all, or names such as lru,arc,s3fifo; optimum is the replacement that knows all later accesses,
+    /// and keeps 5 bytes for each access to a page
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = policies)]
     policies: Vec<Policies>,
     /// Sizes of the simulated caches
@@ -88,12 +89,19 @@ pub(crate) struct CharacterizeArgs {
 
 /// One name of `--policies`.
 #[derive(Debug, Clone)]
-struct Policies(Vec<Policy>);
+enum Policies {
+    Simulated(Vec<Policy>),
+    Optimum,
+}
 
 fn policies(name: &str) -> Result<Policies, String> {
     match name {
-        "all" => Ok(Policies(Policy::ALL.to_vec())),
-        name => name.parse().map(|policy| Policies(vec![policy])).map_err(|error| format!("{error}, all")),
+        "all" => Ok(Policies::Simulated(Policy::ALL.to_vec())),
+        OPTIMUM => Ok(Policies::Optimum),
+        name => name
+            .parse()
+            .map(|policy| Policies::Simulated(vec![policy]))
+            .map_err(|error| format!("{error}, all, {OPTIMUM}")),
     }
 }
 
@@ -150,10 +158,15 @@ fn read(
 
 impl CharacterizeArgs {
     fn options(&self) -> CharacterizeOptions {
-        let mut policies: Vec<Policy> = Vec::new();
-        for policy in self.policies.iter().flat_map(|named| &named.0) {
-            if !policies.contains(policy) {
-                policies.push(*policy);
+        let (mut policies, mut optimum) = (Vec::<Policy>::new(), false);
+        for named in &self.policies {
+            match named {
+                Policies::Optimum => optimum = true,
+                Policies::Simulated(named) => {
+                    let new: Vec<_> =
+                        named.iter().filter(|policy| !policies.contains(policy)).copied().collect();
+                    policies.extend(new);
+                }
             }
         }
         let mut cache_bytes: Vec<u64> = self.cache_sizes.iter().map(|size| size.0).collect();
@@ -173,6 +186,7 @@ impl CharacterizeArgs {
             window_requests: self.window,
             address_window_requests: self.address_window,
             policies,
+            optimum,
             cache_bytes,
             ..CharacterizeOptions::default()
         }
