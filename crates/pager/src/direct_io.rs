@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::eviction::{Destination, Victim};
+use super::eviction::Victim;
 use super::fatal::discard;
 use super::page_table::PageState;
 use super::{AddressSpace, Inner, PAGE, Pager};
@@ -115,12 +115,14 @@ impl Inner {
         }
         let Some(move_area) = move_area else {
             // Without a move area no dirty page can leave.
-            victims.retain(|victim| !victim.is_dirty() || self.cancel_eviction(space, victim));
+            victims.retain(|victim| !victim.dirty || self.cancel_eviction(space, victim));
             return Vec::new();
         };
         let (mut moved, mut unmovable) = (0, Vec::new());
         victims.retain(|victim| {
-            let Some(number) = victim.destination.frame().filter(|_| victim.is_dirty()) else { return true };
+            if !victim.dirty {
+                return true;
+            }
             match move_page(space, move_area.page(moved), victim.page) {
                 MoveOutcome::Moved => {}
                 MoveOutcome::Pinned => return self.cancel_eviction(space, victim),
@@ -129,7 +131,7 @@ impl Inner {
                     return true;
                 }
             }
-            let frame = self.victim_buffer().bytes(number);
+            let frame = self.victim_buffer().bytes(victim.frame);
             // SAFETY: the page of the move area belongs to this function and is present; the frame is as large, and its
             // owner gave it to this function.
             unsafe {
@@ -152,13 +154,7 @@ impl Inner {
     pub(super) fn cancel_eviction(&self, space: &AddressSpace, victim: &Victim) -> bool {
         let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { return false };
         let info = &mut chunk[at];
-        let slot = match victim.destination {
-            Destination::Drop(slot) => Some(slot),
-            Destination::WriteBack(number) | Destination::VictimBuffer(number) => {
-                self.victim_buffer().take(number)
-            }
-        };
-        info.state.stay(slot);
+        info.state.stay(self.victim_buffer().take(victim.frame));
         let fault_waiting = std::mem::take(&mut info.fault_waiting);
         lock(&self.policy).insert((victim.page / PAGE) as u64);
         drop(chunk);

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use deepram_core::paging::SwapWatermarks;
 use deepram_core::paging::huge_pages::PolicyKey;
 use deepram_core::paging::runs::{SWAP_GAP, join_runs};
 use deepram_core::paging::victim_buffer::{Leaving, pages_to_drain, pages_to_move};
-use deepram_core::paging::{self, Departure, ReadaheadAdmission, SwapWatermarks};
 
 use super::checksum::PageChecksum;
 use super::direct_io::MoveArea;
@@ -20,8 +20,7 @@ use super::page_table::{CHUNK_BYTES, PageState, SwapSlot};
 use super::service::Trigger;
 use super::stats::add;
 use super::write_back::{WriteBack, WriteRun};
-use super::{AddressSpace, Heuristic, Inner, PAGE, contiguous_ranges};
-use deepram_linux::buffer::AlignedBuf;
+use super::{AddressSpace, Inner, PAGE, contiguous_ranges};
 use deepram_linux::lock::lock;
 use deepram_linux::message::write_line;
 
@@ -38,37 +37,24 @@ const WRITE_WAIT: Duration = Duration::from_micros(50);
 const PROTECT_BATCH: usize = SwapWatermarks::PROTECTED_TOGETHER;
 
 /// State of the thread that currently evicts.
+#[derive(Debug, Default)]
 pub(super) struct EvictorState {
     /// Number of consecutive victims that could not be evicted.
     failed_in_a_row: usize,
     move_area: Option<MoveArea>,
-    /// Copy of a page that has no frame.
-    copy: AlignedBuf,
-}
-
-impl Default for EvictorState {
-    fn default() -> Self {
-        Self { failed_in_a_row: 0, move_area: None, copy: AlignedBuf::zeroed(PAGE) }
-    }
 }
 
 /// A page that is being evicted.
 pub(super) struct Victim {
     pub(super) page: usize,
-    pub(super) destination: Destination,
+    /// Its frame in the victim buffer.
+    pub(super) frame: u32,
+    /// Whether it is written to the swap file; otherwise it is there already.
+    pub(super) dirty: bool,
     /// Of a clean page that can be stored to: the checksum of its slot.
     checksum: Option<PageChecksum>,
     unreadable: bool,
 }
-
-impl Victim {
-    pub(super) fn is_dirty(&self) -> bool {
-        matches!(self.destination, Destination::WriteBack(_))
-    }
-}
-
-/// Where a victim goes.
-pub(super) type Destination = paging::Destination<SwapSlot>;
 
 impl Inner {
     /// The watermarks of the present budget.
@@ -219,7 +205,6 @@ impl Inner {
             let chosen = part.len();
             self.unmap_victims(space, &mut evictor, &mut part);
             failed += chosen - part.len();
-            freed += part.iter().filter(|victim| victim.destination.frame().is_none()).count();
             victims.extend(part);
             drop(evictor);
             huge = chunk;
@@ -269,9 +254,6 @@ impl Inner {
             // The page may have come back and left again into the same frame, so the frame's present state counts.
             let Some(slot) = self.victim_buffer().leave(frame) else { continue };
             chunk[at].state = PageState::Stored(slot);
-            if chunk[at].read_ahead {
-                self.readahead_admission.update(ReadaheadAdmission::page_departed);
-            }
             match chunk[at].trigger.take() {
                 Some(Trigger::ReturnProbe) => lock(&self.return_around).probe_ended(page, false),
                 Some(trigger) => {
@@ -341,24 +323,13 @@ impl Inner {
             let info = &mut chunk[at];
             // Otherwise the page has left memory in another way.
             let Some(resident) = info.state.resident() else { continue };
-            let slot = resident.slot();
-            let admit = || {
-                self.options.off.contains(Heuristic::ReadaheadAdmission)
-                    || self.readahead_admission.update(ReadaheadAdmission::admit)
-            };
-            let insert = || self.victim_buffer().insert(page, slot);
-            let departure = Departure::choose(slot.is_some(), info.pinned, info.read_ahead, info.heat, admit);
-            let destination = match departure {
-                Departure::Stays => None,
-                Departure::Drops => slot.map(Destination::Drop),
-                Departure::Buffered => insert().map(Destination::VictimBuffer),
-                Departure::WrittenBack => insert().map(Destination::WriteBack),
-            };
-            match destination {
-                Some(destination) => {
+            let frame = if info.pinned { None } else { self.victim_buffer().insert(page, resident.slot()) };
+            match frame {
+                Some(frame) => {
                     let checksum = info.unverified().map(|(_, checksum)| checksum);
                     info.state.evict();
-                    victims.push(Victim { page, destination, checksum, unreadable: info.unreadable });
+                    let (dirty, unreadable) = (resident.slot().is_none(), info.unreadable);
+                    victims.push(Victim { page, frame, dirty, checksum, unreadable });
                 }
                 // Still under the chunk's lock: the page has no other state yet.
                 None => lock(&self.policy).insert((page / PAGE) as u64),
@@ -375,19 +346,16 @@ impl Inner {
         let writable: Vec<usize> = if moves {
             self.move_dirty_victims(space, &mut evictor.move_area, victims)
         } else {
-            let writable = |victim: &&Victim| victim.is_dirty() || victim.checksum.is_some();
+            let writable = |victim: &&Victim| victim.dirty || victim.checksum.is_some();
             victims.iter().filter(writable).map(|victim| victim.page).collect()
         };
-        let here =
-            |victim: &Victim| !moves || !victim.is_dirty() || writable.binary_search(&victim.page).is_ok();
+        let here = |victim: &Victim| !moves || !victim.dirty || writable.binary_search(&victim.page).is_ok();
         for (start, len) in protection_ranges(space, &writable) {
             let gone = space.protect(start, len);
             victims.retain(|victim| !gone.contains(&victim.page) || self.forget_victim(space, victim));
         }
         victims.retain_mut(|victim| {
-            !here(victim)
-                || self.copy_victim(space, victim, &mut evictor.copy)
-                || self.cancel_eviction(space, victim)
+            !here(victim) || self.copy_victim(space, victim) || self.cancel_eviction(space, victim)
         });
         let pages: Vec<usize> =
             victims.iter().filter(|victim| here(victim)).map(|victim| victim.page).collect();
@@ -399,9 +367,7 @@ impl Inner {
         for victim in victims.iter() {
             let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { continue };
             let info = &mut chunk[at];
-            if info.state.leave_memory(victim.destination) {
-                self.frames.release(1);
-            }
+            info.state.leave_memory(victim.frame);
             if std::mem::take(&mut info.fault_waiting) {
                 space.wake(victim.page, PAGE);
             }
@@ -411,12 +377,7 @@ impl Inner {
     /// Handles a victim whose mapping is gone. Returns `false`, which takes it off the caller's list.
     fn forget_victim(&self, space: &AddressSpace, victim: &Victim) -> bool {
         let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { return false };
-        let slot = match victim.destination {
-            Destination::Drop(slot) => Some(slot),
-            Destination::WriteBack(number) | Destination::VictimBuffer(number) => {
-                self.victim_buffer().take(number)
-            }
-        };
+        let slot = self.victim_buffer().take(victim.frame);
         slot.into_iter().for_each(|slot| space.swap_file.free(slot));
         chunk[at].state = PageState::Fresh;
         self.frames.release(1);
@@ -426,36 +387,21 @@ impl Inner {
         false
     }
 
-    /// Copies a victim, which is protected, into its frame. A clean one that has been stored to gets a frame, from which it is
-    /// written, and its slot is freed. Returns `false` if the victim cannot leave.
-    fn copy_victim(&self, space: &AddressSpace, victim: &mut Victim, copy: &mut AlignedBuf) -> bool {
-        let frame = victim.destination.frame();
-        let to = match frame {
-            Some(number) => self.victim_buffer().bytes(number),
-            // A protected page that is dropped equals its slot.
-            None if victim.checksum.is_none() => return true,
-            None => copy.as_mut_ptr(),
-        };
-        if let Err(error) = self.copy_page(victim, to) {
+    /// Copies a victim, which is protected, into its frame. A clean one that has been stored to becomes a dirty one, and its
+    /// slot is freed. Returns `false` if the victim cannot leave.
+    fn copy_victim(&self, space: &AddressSpace, victim: &mut Victim) -> bool {
+        let frame = self.victim_buffer().bytes(victim.frame);
+        if let Err(error) = self.copy_page(victim, frame) {
             report_unreadable(&error);
             return false;
         }
-        // SAFETY: the page's frame, or the buffer, both of a page's length: no other thread stores to them.
-        let copied = unsafe { std::slice::from_raw_parts(to, PAGE) };
-        if victim.checksum.is_none_or(|checksum| checksum == PageChecksum::of(copied)) {
-            return true;
+        // SAFETY: the page's frame: no other thread stores to it.
+        let copied = unsafe { std::slice::from_raw_parts(frame, PAGE) };
+        if victim.checksum.is_some_and(|checksum| checksum != PageChecksum::of(copied)) {
+            let slot = self.victim_buffer().write_back_changed(victim.frame);
+            slot.into_iter().for_each(|slot| space.swap_file.free(slot));
+            victim.dirty = true;
         }
-        let mut buffer = self.victim_buffer();
-        let Some((number, slot)) = buffer.write_back_changed(victim.page, victim.destination) else {
-            return false;
-        };
-        if frame.is_none() {
-            // SAFETY: the frame was free; no other thread knows of it before the page's state names it.
-            unsafe { std::ptr::copy_nonoverlapping(copied.as_ptr(), buffer.bytes(number), PAGE) };
-        }
-        drop(buffer);
-        space.swap_file.free(slot);
-        victim.destination = Destination::WriteBack(number);
         true
     }
 
@@ -487,12 +433,11 @@ impl Inner {
         let mut dirty: Vec<(usize, u32, &[u8])> = Vec::new();
         {
             let buffer = self.victim_buffer();
-            for victim in victims {
-                let Destination::WriteBack(frame) = victim.destination else { continue };
+            for victim in victims.iter().filter(|victim| victim.dirty) {
                 // SAFETY: a frame of the victim buffer that is being written: it is given to no other page, and no
                 // thread writes to it.
-                let bytes = unsafe { std::slice::from_raw_parts(buffer.bytes(frame), PAGE) };
-                dirty.push((victim.page, frame, bytes));
+                let bytes = unsafe { std::slice::from_raw_parts(buffer.bytes(victim.frame), PAGE) };
+                dirty.push((victim.page, victim.frame, bytes));
             }
         }
         add(&self.counters.evicted_dirty_pages, dirty.len() as u64);

@@ -3,7 +3,7 @@
 use std::io;
 
 use deepram_core::paging::readahead::fresh_pages;
-use deepram_core::paging::{Block, FaultAction, ReadaheadAdmission, Window};
+use deepram_core::paging::{Block, FaultAction, Window};
 
 use super::checksum::PageChecksum;
 use super::fault_recorder::FaultKind;
@@ -116,7 +116,6 @@ impl Inner {
                 nothing
             }
             FaultAction::Read(slot) => {
-                info.read_ahead = false;
                 drop(chunk);
                 self.count_fault(page, FaultKind::Major, write);
                 self.reserve_frames(space, 1);
@@ -125,9 +124,6 @@ impl Inner {
             FaultAction::Return(number) => {
                 let trigger = info.trigger.take();
                 info.heat.warm();
-                if std::mem::take(&mut info.read_ahead) {
-                    self.readahead_admission.update(ReadaheadAdmission::page_returned);
-                }
                 if trigger == Some(Trigger::ReturnProbe) {
                     lock(&self.return_around).probe_ended(page, true);
                 }
@@ -261,7 +257,6 @@ impl Inner {
             }
             if let Some(slot) = chunk[at].state.claim() {
                 all.push(IncomingPage { page, slot, store: false });
-                chunk[at].read_ahead = true;
             }
         }
         add(&self.counters.readahead_pages, all.len() as u64);

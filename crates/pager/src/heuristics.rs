@@ -14,8 +14,6 @@ pub enum Heuristic {
     Polling,
     /// Sequential and strided misses start readahead (ADR 20).
     Readahead,
-    /// Pages that were read ahead enter the victim buffer only if some of them come back (ADR 20).
-    ReadaheadAdmission,
     /// Misses read the block of pages around them (ADR 25).
     FaultAround,
     /// The victim buffer is larger than writing back needs, so that pages come back from it (ADR 16).
@@ -26,11 +24,10 @@ pub enum Heuristic {
 
 impl Heuristic {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 6] = [
         Self::Leader,
         Self::Polling,
         Self::Readahead,
-        Self::ReadaheadAdmission,
         Self::FaultAround,
         Self::SecondChance,
         Self::HugePages,
@@ -43,7 +40,6 @@ impl Heuristic {
             Self::Leader => "leader",
             Self::Polling => "polling",
             Self::Readahead => "readahead",
-            Self::ReadaheadAdmission => "readahead-admission",
             Self::FaultAround => "fault-around",
             Self::SecondChance => "second-chance",
             Self::HugePages => "huge-pages",

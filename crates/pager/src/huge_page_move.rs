@@ -171,7 +171,7 @@ impl Inner {
                     _ => PageState::Dirty,
                 };
                 // A clean huge page is write-protected.
-                (page.checksum, page.read_ahead, page.fault_waiting) = (None, false, false);
+                (page.checksum, page.fault_waiting) = (None, false);
             }
             chunk.huge = huge;
             if let Some(evicted_at) = chunk.evicted_at.filter(|_| huge && !fresh) {

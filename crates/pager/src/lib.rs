@@ -30,7 +30,6 @@
 //! table.
 //! The locks of the readahead streams and of the fault-around regions are taken last and one at a time.
 
-mod atomic_state;
 mod budget;
 mod budget_members;
 mod budget_memory;
@@ -78,9 +77,8 @@ use std::time::{Duration, Instant};
 
 use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes, frames_while_recording};
-use deepram_core::paging::{DropBehind, FaultAround, ReadaheadAdmission, Streams, SwapWatermarks};
+use deepram_core::paging::{DropBehind, FaultAround, Streams, SwapWatermarks};
 
-use self::atomic_state::AtomicState;
 use self::budget::Frames;
 use self::fatal::{AbortOnPanic, discard, fatal};
 use self::huge_page_staging::Stages;
@@ -235,7 +233,6 @@ struct Inner {
     /// The budget in bytes.
     dram: AtomicUsize,
     evictor: Mutex<eviction::EvictorState>,
-    readahead_admission: AtomicState<ReadaheadAdmission>,
     /// Whether this process was forked from a process that is paged too.
     forked: bool,
     /// Whether memory is shared with processes forked from this one, or with its parent.
@@ -594,7 +591,6 @@ impl Inner {
             frames,
             dram: AtomicUsize::new(dram),
             evictor: Mutex::default(),
-            readahead_admission: AtomicState::default(),
             forked,
             shares_with_fork: AtomicBool::new(forked),
             evicting_chunks: AtomicUsize::new(0),

@@ -47,8 +47,6 @@ pub(super) struct PageInfo {
     pub(super) unreadable: bool,
     /// Estimated reuse.
     pub(super) heat: Heat,
-    /// The page was read ahead of use.
-    pub(super) read_ahead: bool,
     /// The page was read ahead of use, and waits in the victim buffer for its first use to be seen.
     pub(super) trigger: Option<Trigger>,
 }

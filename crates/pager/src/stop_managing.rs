@@ -77,7 +77,7 @@ impl Inner {
                 _ => continue,
             }
             page.state = PageState::Dirty;
-            (page.read_ahead, page.trigger) = (false, None);
+            page.trigger = None;
             lock(&self.policy).insert((address / PAGE) as u64);
             // The caller soon notices a page that is no longer mapped.
             space.install(address, &bytes, false);

@@ -194,7 +194,7 @@ impl FaultOptions {
             Heuristic::Readahead => &mut self.readahead,
             Heuristic::FaultAround => &mut self.fault_around,
             Heuristic::HugePages => &mut self.huge_pages,
-            Heuristic::ReadaheadAdmission | Heuristic::SecondChance => return None,
+            Heuristic::SecondChance => return None,
         };
         *option = false;
         Some(self)

@@ -14,7 +14,6 @@
 //! | [`policy`] | which page leaves memory next | 20 |
 //! | [`read_plan`] | how many reads are in flight, and how long they are | 16, 19 |
 //! | [`readahead`] | which pages are read ahead of a stream of misses | 19, 20, 50 |
-//! | [`readahead_admission`] | whether pages that were read ahead enter the victim buffer | 20 |
 //! | [`runs`] | which pages one system call protects | 20 |
 //! | [`segment_state`] | what a fault, a write-back or a sync makes of a segment of the pool | 8, 19 |
 //! | [`stages`] | which stage a chunk passes through, and which returns its memory | 21 |
@@ -33,7 +32,6 @@ pub mod page_state;
 pub mod policy;
 pub mod read_plan;
 pub mod readahead;
-pub mod readahead_admission;
 pub mod runs;
 pub mod segment_state;
 pub mod stages;
@@ -46,25 +44,15 @@ pub use dirty_set::DirtySet;
 pub use drop_behind::DropBehind;
 pub use fault_around::{Block, FaultAround};
 pub use memory_split::MemorySplit;
-pub use page_state::{Destination, FaultAction, PageState, Resident};
+pub use page_state::{FaultAction, PageState, Resident};
 pub use policy::PagerPolicy;
 pub use read_plan::{BATCH, ReadPlan};
 pub use readahead::{Streams, Window};
-pub use readahead_admission::ReadaheadAdmission;
 pub use segment_state::SegmentState;
 pub use swap_slots::SwapSlots;
 pub use triggers::{Trigger, Triggers};
-pub use victim_buffer::{Departure, Heat, VictimBuffer};
+pub use victim_buffer::{Heat, VictimBuffer};
 pub use watermarks::{PoolWatermarks, SwapWatermarks};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-
-/// A small state that fits in a word, so that a driver can keep it in an atomic word and change it without a lock.
-pub trait PackedState: Copy + Default {
-    /// The state as a word.
-    fn to_word(self) -> u64;
-
-    /// The state of a word that [`PackedState::to_word`] returned.
-    fn from_word(word: u64) -> Self;
-}

@@ -68,28 +68,6 @@ pub enum FaultAction<S> {
     Wait,
 }
 
-/// How a page leaves memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Destination<S> {
-    /// Into this frame of the victim buffer, and from there to the swap file.
-    WriteBack(u32),
-    /// Into this frame of the victim buffer; the page is in the swap file already.
-    VictimBuffer(u32),
-    /// Out of DRAM at once: the page is in the swap file, at this slot.
-    Drop(S),
-}
-
-impl<S> Destination<S> {
-    /// The page's frame in the victim buffer, if it has one.
-    #[must_use]
-    pub fn frame(self) -> Option<u32> {
-        match self {
-            Self::WriteBack(frame) | Self::VictimBuffer(frame) => Some(frame),
-            Self::Drop(_) => None,
-        }
-    }
-}
-
 /// A page in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resident<S> {
@@ -190,14 +168,10 @@ impl<S: Copy> PageState<S> {
         *self = Self::Evicting;
     }
 
-    /// Ends the eviction of a page, which is no longer mapped. Returns whether its frame is free.
-    pub fn leave_memory(&mut self, destination: Destination<S>) -> bool {
+    /// Ends the eviction of a page, which is no longer mapped, into this frame of the victim buffer.
+    pub fn leave_memory(&mut self, frame: u32) {
         debug_assert!(matches!(self, Self::Evicting), "the page was not being evicted");
-        *self = match destination {
-            Destination::WriteBack(frame) | Destination::VictimBuffer(frame) => Self::InVictimBuffer(frame),
-            Destination::Drop(slot) => Self::Stored(slot),
-        };
-        matches!(self, Self::Stored(_))
+        *self = Self::InVictimBuffer(frame);
     }
 
     /// Cancels the eviction of a page, which is still mapped as it was. `slot` is its slot if it was clean.

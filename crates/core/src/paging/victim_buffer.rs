@@ -12,8 +12,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem::size_of;
 
-use super::Destination;
-
 /// The victim buffer has one frame in this many of the process's frames. A larger buffer shows more about which pages are
 /// used, and makes more pages come back.
 const SHARE: usize = 4;
@@ -94,38 +92,6 @@ impl Heat {
     #[must_use]
     pub fn touches(self) -> u8 {
         self.0
-    }
-}
-
-/// Where a page goes that leaves memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Departure {
-    /// Nowhere: it stays.
-    Stays,
-    /// Out of DRAM at once: it is in the swap file, and is not expected to come back.
-    Drops,
-    /// Into the victim buffer; it is in the swap file already.
-    Buffered,
-    /// Into the victim buffer, and from there to the swap file.
-    WrittenBack,
-}
-
-impl Departure {
-    /// Where a page goes that is `clean` or dirty, was `read_ahead` of its use or not, and has this heat. `admit` decides
-    /// about a page that was read ahead ([`super::ReadaheadAdmission`]).
-    pub fn choose(
-        clean: bool,
-        pinned: bool,
-        read_ahead: bool,
-        heat: Heat,
-        admit: impl FnOnce() -> bool,
-    ) -> Self {
-        match clean {
-            _ if pinned => Self::Stays,
-            true if read_ahead && heat.0 == 0 && !admit() => Self::Drops,
-            true => Self::Buffered,
-            false => Self::WrittenBack,
-        }
     }
 }
 
@@ -257,19 +223,12 @@ impl<S: Copy> VictimBuffer<S> {
         Some(number)
     }
 
-    /// Has a victim written that was clean when it was chosen, and that its copy shows to be changed. Returns its frame, which
-    /// the driver fills if the page had none, and the slot, which nothing needs any more; `None` if no frame is free: the page
-    /// stays in memory.
-    pub fn write_back_changed(&mut self, page: usize, destination: Destination<S>) -> Option<(u32, S)> {
-        match destination {
-            Destination::VictimBuffer(number) => {
-                let frame = &mut self.frames[number as usize];
-                frame.state = FrameState::Writing;
-                Some((number, frame.slot.take()?))
-            }
-            Destination::Drop(slot) => Some((self.insert(page, None)?, slot)),
-            Destination::WriteBack(_) => None,
-        }
+    /// Has the page of a frame written that was inserted with a slot, and that its copy shows to be changed since. Returns the
+    /// slot, which nothing needs any more.
+    pub fn write_back_changed(&mut self, number: u32) -> Option<S> {
+        let frame = &mut self.frames[number as usize];
+        frame.state = FrameState::Writing;
+        frame.slot.take()
     }
 
     /// The page that has been in the buffer longest and is in the swap file. It stays in the buffer, but is not returned
@@ -410,22 +369,6 @@ mod tests {
     }
 
     #[test]
-    fn only_unused_pages_that_were_read_ahead_and_are_clean_are_dropped() {
-        let warm = Heat(1);
-        for (clean, pinned, read_ahead, heat, admitted, expected) in [
-            (true, false, true, Heat(0), false, Departure::Drops),
-            (true, false, true, Heat(0), true, Departure::Buffered),
-            (true, false, true, warm, false, Departure::Buffered),
-            (true, false, false, Heat(0), false, Departure::Buffered),
-            (false, false, true, Heat(0), false, Departure::WrittenBack),
-            (true, true, true, Heat(0), false, Departure::Stays),
-            (false, true, false, warm, false, Departure::Stays),
-        ] {
-            assert_eq!(Departure::choose(clean, pinned, read_ahead, heat, || admitted), expected);
-        }
-    }
-
-    #[test]
     fn a_page_that_came_back_and_left_again_is_as_young_as_its_last_arrival() {
         let mut buffer = VictimBuffer::new(2);
         let first = buffer.insert(1, Some('a')).unwrap();
@@ -457,10 +400,8 @@ mod tests {
         Insert {
             clean: bool,
         },
-        /// A clean victim that has been stored to; it is in a frame already, or was to be dropped.
-        InsertChanged {
-            framed: bool,
-        },
+        /// A clean page that turns out to be changed.
+        InsertChanged,
         Leave,
         WriteEnds(prop::sample::Index),
         WriteFails(prop::sample::Index),
@@ -474,7 +415,7 @@ mod tests {
         let index = any::<prop::sample::Index>;
         prop_oneof![
             4 => any::<bool>().prop_map(|clean| Step::Insert { clean }),
-            1 => any::<bool>().prop_map(|framed| Step::InsertChanged { framed }),
+            1 => Just(Step::InsertChanged),
             2 => Just(Step::Leave),
             2 => index().prop_map(Step::WriteEnds),
             1 => index().prop_map(Step::WriteFails),
@@ -512,15 +453,10 @@ mod tests {
                             model.push(Page { address, frame, slot, writing: !clean, returning: None, returned: false, queued: true });
                         }
                     }
-                    Step::InsertChanged { framed } => {
+                    Step::InsertChanged => {
                         slots += 1;
-                        let frame = framed.then(|| buffer.insert(address, Some(slots))).flatten();
-                        let destination = frame.map_or(Destination::Drop(slots), Destination::VictimBuffer);
-                        let found = buffer.write_back_changed(address, destination);
-                        prop_assert_eq!(found.is_some(), model.len() < frames);
-                        if let Some((frame, obsolete)) = found {
-                            prop_assert_eq!(obsolete, slots);
-                            prop_assert!(model.iter().all(|page| page.frame != frame));
+                        if let Some(frame) = buffer.insert(address, Some(slots)) {
+                            prop_assert_eq!(buffer.write_back_changed(frame), Some(slots));
                             model.push(Page { address, frame, slot: None, writing: true, returning: None, returned: false, queued: true });
                         }
                     }

@@ -2,7 +2,7 @@
 //! handlers, an evictor and a drain of the victim buffer. No store is lost, no stale page is mapped, no fault waits for ever,
 //! and every frame and slot is accounted for. With any one rule of the driver broken, the enumeration must find it.
 
-use deepram_core::paging::{Destination, FaultAction, PageState, Resident, VictimBuffer};
+use deepram_core::paging::{FaultAction, PageState, VictimBuffer};
 
 use crate::interleavings::{Interleaved, Thread, explore};
 
@@ -90,9 +90,9 @@ enum Evictor {
     Idle,
     /// Protect the page, copy it, verify the copy, unmap the page: steps 0 to 3; then set its state.
     Evicts {
-        destination: Destination<u8>,
+        frame: u32,
+        dirty: bool,
         step: u8,
-        copy: u8,
     },
     /// The page is in the frame, and is written next.
     Writes {
@@ -317,48 +317,41 @@ impl World {
         self.charged -= 1;
     }
 
-    /// Begins to evict the page, if it is in memory. A clean one is dropped, or goes to the victim buffer.
-    fn begin_eviction(&mut self, drops: bool) {
+    /// Begins to evict the page, if it is in memory.
+    fn begin_eviction(&mut self) {
         let Some(resident) = self.state.resident() else { return };
-        let destination = match resident {
-            Resident::Clean(slot) if drops => Some(Destination::Drop(slot)),
-            Resident::Clean(slot) => self.buffer.insert(0, Some(slot)).map(Destination::VictimBuffer),
-            Resident::Dirty => self.buffer.insert(0, None).map(Destination::WriteBack),
-        };
-        let Some(destination) = destination else { return };
+        let Some(frame) = self.buffer.insert(0, resident.slot()) else { return };
         self.state.evict();
-        self.evictor = Evictor::Evicts { destination, step: 0, copy: NOTHING };
+        self.evictor = Evictor::Evicts { frame, dirty: resident.slot().is_none(), step: 0 };
     }
 
     fn advance_evictor(&mut self, fails: bool, broken: Broken) -> Result<(), String> {
         self.evictor = match self.evictor {
             Evictor::Idle => Evictor::Idle,
-            Evictor::Evicts { destination, step: 2, copy } => self.verify(destination, copy, broken)?,
-            Evictor::Evicts { destination, step, mut copy } if step < 4 => {
+            Evictor::Evicts { frame, mut dirty, step: 2 } => {
+                let changed = self.checksum.is_some_and(|checksum| checksum != self.frames[frame as usize]);
+                if !dirty && changed && broken != Broken::LeavesUnverified {
+                    let slot = self.buffer.write_back_changed(frame).ok_or("the page has no slot")?;
+                    self.free_slot(slot)?;
+                    dirty = true;
+                }
+                Evictor::Evicts { frame, dirty, step: 3 }
+            }
+            Evictor::Evicts { frame, dirty, step } if step < 4 => {
                 let protects = if broken == Broken::CopiesBeforeProtecting { 1 } else { 0 };
-                let can_be_stored_to =
-                    matches!(destination, Destination::WriteBack(_)) || self.checksum.is_some();
                 let (version, protected) =
                     self.mapped.as_mut().ok_or("a page that is evicted is not mapped")?;
                 match step {
                     3 => self.mapped = None,
-                    _ if step == protects => *protected |= can_be_stored_to,
-                    _ => {
-                        copy = *version;
-                        if let Some(frame) = destination.frame() {
-                            self.frames[frame as usize] = copy;
-                        }
-                    }
+                    _ if step == protects => *protected |= dirty || self.checksum.is_some(),
+                    _ => self.frames[frame as usize] = *version,
                 }
-                Evictor::Evicts { destination, step: step + 1, copy }
+                Evictor::Evicts { frame, dirty, step: step + 1 }
             }
-            Evictor::Evicts { destination, .. } => {
-                self.charged -= i8::from(self.state.leave_memory(destination));
+            Evictor::Evicts { frame, dirty, .. } => {
+                self.state.leave_memory(frame);
                 self.set_state(self.state, broken != Broken::ForgetsFaultOnLeavingPage);
-                match destination {
-                    Destination::WriteBack(frame) => Evictor::Writes { frame },
-                    _ => Evictor::Idle,
-                }
+                if dirty { Evictor::Writes { frame } } else { Evictor::Idle }
             }
             Evictor::Writes { frame } if fails => {
                 self.failures -= 1;
@@ -390,26 +383,6 @@ impl World {
             }
         };
         Ok(())
-    }
-
-    /// Has a clean page written that differs from its slot.
-    fn verify(&mut self, destination: Destination<u8>, copy: u8, broken: Broken) -> Result<Evictor, String> {
-        let is_clean = !matches!(destination, Destination::WriteBack(_));
-        let changed = is_clean && self.checksum.is_some_and(|checksum| checksum != copy);
-        if !changed || broken == Broken::LeavesUnverified {
-            return Ok(Evictor::Evicts { destination, step: 3, copy });
-        }
-        let Some((frame, slot)) = self.buffer.write_back_changed(0, destination) else {
-            let Destination::Drop(slot) = destination else {
-                return Err("the page has lost its frame".into());
-            };
-            self.state.stay(Some(slot));
-            self.set_state(self.state, true);
-            return Ok(Evictor::Idle);
-        };
-        self.frames[frame as usize] = copy;
-        self.free_slot(slot)?;
-        Ok(Evictor::Evicts { destination: Destination::WriteBack(frame), step: 3, copy })
     }
 
     fn advance_drain(&mut self, broken: Broken) -> Result<(), String> {
@@ -501,13 +474,11 @@ impl Interleaved for World {
         }
         match self.evictor {
             Evictor::Idle if self.evictions > 0 => {
-                for drops in [false, true] {
-                    step(&|world| {
-                        world.evictions -= 1;
-                        world.begin_eviction(drops);
-                        Ok(())
-                    })?;
-                }
+                step(&|world| {
+                    world.evictions -= 1;
+                    world.begin_eviction();
+                    Ok(())
+                })?;
             }
             Evictor::Idle => {}
             _ => step(&|world| world.advance_evictor(false, broken))?,

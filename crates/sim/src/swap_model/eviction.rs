@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use deepram_core::paging::huge_pages::{CHUNK_PAGES, PolicyKey};
 use deepram_core::paging::victim_buffer::{Leaving, pages_to_drain, pages_to_move};
-use deepram_core::paging::{Departure, Destination, PageState, SwapWatermarks};
+use deepram_core::paging::{PageState, SwapWatermarks};
 use deepram_core::units::Picos;
 
 use super::huge_pages::LeavingChunk;
@@ -16,6 +16,14 @@ use crate::host::Context;
 struct WriteRun {
     first: u32,
     frames: Vec<u32>,
+}
+
+/// A page that is being evicted.
+struct Victim {
+    page: u32,
+    /// Its frame in the victim buffer.
+    frame: u32,
+    is_dirty: bool,
 }
 
 /// Pages that are evicted together.
@@ -130,14 +138,11 @@ impl SwapModel {
             let used = self.buffer.used_frames();
             batch.freed += self.drain(pages_to_drain(part.len(), used, share));
             let (mut victims, huge) = self.choose_victims(part.len(), chosen.map(|pages| &pages[part]));
-            victims.retain_mut(|(page, destination)| self.verify(*page, destination));
+            victims.iter_mut().for_each(|victim| self.verify(victim));
             batch.victims += victims.len();
-            for (page, destination) in victims {
-                batch.freed += usize::from(destination.frame().is_none());
-                dirty.extend(
-                    matches!(destination, Destination::WriteBack(_)).then_some(destination.frame()).flatten(),
-                );
-                self.unmap(page, destination);
+            for Victim { page, frame, is_dirty } in victims {
+                dirty.extend(is_dirty.then_some(frame));
+                self.pages[page as usize].state.leave_memory(frame);
             }
             if let Some(address) = huge {
                 batch.chunk = self.begin_chunk(address, spare.is_some());
@@ -197,11 +202,7 @@ impl SwapModel {
 
     /// Chooses victims and gives each a frame in the victim buffer, or none. If a huge page is chosen, the choice ends with its
     /// address.
-    fn choose_victims(
-        &mut self,
-        count: usize,
-        chosen: Option<&[u32]>,
-    ) -> (Vec<(u32, Destination<u32>)>, Option<usize>) {
+    fn choose_victims(&mut self, count: usize, chosen: Option<&[u32]>) -> (Vec<Victim>, Option<usize>) {
         let mut huge = None;
         let mut pages: Vec<u32> = match chosen {
             Some(pages) => {
@@ -233,47 +234,23 @@ impl SwapModel {
             let (address, key) = (self.address(page), self.key(page));
             let info = &mut self.pages[page as usize];
             let Some(resident) = info.state.resident() else { continue };
-            let slot = resident.slot();
-            let admit = || self.admission.admit();
-            let destination =
-                match Departure::choose(slot.is_some(), false, info.read_ahead, info.heat, admit) {
-                    Departure::Stays => None,
-                    Departure::Drops => slot.map(Destination::Drop),
-                    Departure::Buffered => self.buffer.insert(address, slot).map(Destination::VictimBuffer),
-                    Departure::WrittenBack => self.buffer.insert(address, slot).map(Destination::WriteBack),
-                };
-            let Some(destination) = destination else {
+            let Some(frame) = self.buffer.insert(address, resident.slot()) else {
                 self.policy.insert(key);
                 continue;
             };
             info.state.evict();
-            victims.push((page, destination));
+            victims.push(Victim { page, frame, is_dirty: resident.slot().is_none() });
         }
         (victims, huge)
     }
 
-    /// Has a clean victim written back that has been stored to. Returns false if no frame is free for that: it stays.
-    fn verify(&mut self, page: u32, destination: &mut Destination<u32>) -> bool {
-        if self.pages[page as usize].changed != Some(true) || matches!(destination, Destination::WriteBack(_))
-        {
-            return true;
+    /// Has a clean victim written that has been stored to.
+    fn verify(&mut self, victim: &mut Victim) {
+        if !victim.is_dirty && self.pages[victim.page as usize].changed == Some(true) {
+            let obsolete = self.buffer.write_back_changed(victim.frame);
+            obsolete.into_iter().for_each(|slot| self.slots.free(slot));
+            victim.is_dirty = true;
         }
-        let (address, key) = (self.address(page), self.key(page));
-        if let Some((frame, obsolete)) = self.buffer.write_back_changed(address, *destination) {
-            self.slots.free(obsolete);
-            *destination = Destination::WriteBack(frame);
-            return true;
-        }
-        if let Destination::Drop(slot) = *destination {
-            self.pages[page as usize].state.stay(Some(slot));
-            self.policy.insert(key);
-        }
-        false
-    }
-
-    /// Takes a victim out of memory.
-    fn unmap(&mut self, page: u32, destination: Destination<u32>) {
-        self.charged -= usize::from(self.pages[page as usize].state.leave_memory(destination));
     }
 
     /// Removes up to `count` of the oldest pages from the victim buffer. Returns how many.
@@ -289,9 +266,6 @@ impl SwapModel {
             let info = &mut self.pages[page as usize];
             info.state = PageState::Stored(slot);
             info.heat.cool();
-            if info.read_ahead {
-                self.admission.page_departed();
-            }
             match info.trigger.take() {
                 Some(Trigger::ReturnProbe) => self.return_around.probe_ended(address, false),
                 Some(trigger) => {

@@ -58,7 +58,6 @@ impl SwapModel {
                 }
             }
             FaultAction::Read(from) => {
-                self.pages[page as usize].read_ahead = false;
                 let incoming = Incoming { page, slot: from, store: write };
                 self.counts.faults_major += 1;
                 self.waiting.push((page, slot));
@@ -117,9 +116,6 @@ impl SwapModel {
         let trigger = self.pages[page as usize].trigger.take();
         let info = &mut self.pages[page as usize];
         info.heat.warm();
-        if std::mem::take(&mut info.read_ahead) {
-            self.admission.page_returned();
-        }
         let address = self.address(page);
         if trigger == Some(Trigger::ReturnProbe) {
             self.return_around.probe_ended(address, true);

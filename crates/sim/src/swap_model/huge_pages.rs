@@ -242,7 +242,7 @@ impl SwapModel {
                 }
                 _ => PageState::Dirty,
             };
-            (info.changed, info.read_ahead, info.unused) = (None, false, !fresh);
+            (info.changed, info.unused) = (None, !fresh);
         }
         self.staging.installed(stage, chunk, now);
         if let Some(evicted_at) = self.evicted_at[chunk].filter(|_| !fresh) {

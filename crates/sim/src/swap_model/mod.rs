@@ -32,8 +32,8 @@ use deepram_core::cache::Replacement;
 use deepram_core::paging::huge_pages::CHUNK_PAGES;
 use deepram_core::paging::victim_buffer::frames_of_buffer;
 use deepram_core::paging::{
-    DropBehind, FaultAround, Heat, PAGE, PagerPolicy, ReadaheadAdmission, Streams, SwapSlots, SwapWatermarks,
-    Trigger, VictimBuffer,
+    DropBehind, FaultAround, Heat, PAGE, PagerPolicy, Streams, SwapSlots, SwapWatermarks, Trigger,
+    VictimBuffer,
 };
 use deepram_core::units::{Bytes, Picos};
 use deepram_media::MeasuredFile;
@@ -69,7 +69,6 @@ struct Page {
     /// write-protected.
     changed: Option<bool>,
     heat: Heat,
-    read_ahead: bool,
     /// It was read ahead and has not been used since.
     unused: bool,
     trigger: Option<Trigger>,
@@ -105,7 +104,6 @@ pub struct SwapModel {
     /// Block sizes of misses, and of second chances.
     fault_around: FaultAround,
     return_around: FaultAround,
-    admission: ReadaheadAdmission,
     /// Frames of pages in memory, on their way there, and in the victim buffer.
     charged: usize,
     /// Chunks of which a page has been touched: they have tables.
@@ -174,7 +172,6 @@ impl SwapModel {
             streams: Streams::default(),
             fault_around: FaultAround::of_swap(),
             return_around: FaultAround::of_swap(),
-            admission: ReadaheadAdmission::default(),
             charged: 0,
             chunks: vec![false; chunks],
             known_chunks: 0,

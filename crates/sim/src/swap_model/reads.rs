@@ -97,7 +97,7 @@ impl SwapModel {
             }
             let info = &mut self.pages[page as usize];
             if let Some(slot) = info.state.claim() {
-                (info.read_ahead, info.unused) = (true, true);
+                info.unused = true;
                 all.push(Incoming { page, slot, store: false });
             }
         }
