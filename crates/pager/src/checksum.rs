@@ -1,4 +1,4 @@
-//! Checksums by which stores to memory are found that is not write-protected.
+//! Checksums of memory that is not write-protected: they show whether it has been stored to.
 
 use std::sync::atomic::Ordering::Relaxed;
 

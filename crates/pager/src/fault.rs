@@ -470,12 +470,7 @@ impl Inner {
 }
 
 /// The fresh pages of the chunk that come with a missed fresh page: how many below it, and how many above it.
-fn fresh_neighbours(
-    chunk: &[super::page_table::PageInfo],
-    at: usize,
-    page: usize,
-    page_table: &PageTable,
-) -> (usize, usize) {
+fn fresh_neighbours(chunk: &[PageInfo], at: usize, page: usize, page_table: &PageTable) -> (usize, usize) {
     let first = page - at * PAGE;
     let spans = page_table.within(first, first + CHUNK_BYTES);
     let span = spans.into_iter().find(|(start, end)| (*start..*end).contains(&page)).unwrap_or((page, page));

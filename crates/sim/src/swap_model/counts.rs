@@ -29,7 +29,7 @@ counts! {
     faults_major,
     /// Page faults served from the victim buffer.
     victim_buffer_hits,
-    /// Write-protection faults (first write to a clean page).
+    /// Write-protection faults (first write to a write-protected clean page).
     faults_write_protected,
     /// Pages read ahead.
     readahead_pages,

@@ -17,7 +17,7 @@ pub(super) struct Optimum {
     writes: Vec<bool>,
 }
 
-/// The next access of a page that is not accessed again; also the mark of a page that is not in the cache.
+/// The next access of a page that is not accessed again.
 const NEVER: usize = usize::MAX;
 
 impl Optimum {

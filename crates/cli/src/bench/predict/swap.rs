@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use deepram_core::Bytes;
 use deepram_media::{MeasuredFile, Picos};
 use deepram_pager::{PagerOptions, PagerStats};
@@ -30,7 +30,6 @@ pub(super) struct SwapCosts {
     /// Of a fault that reads, without the device's time; negative where polling for the read saves more than the fault costs.
     fault_ns: f64,
     pub(super) second_chance_ns: f64,
-    first_store_ns: f64,
     fresh_ns: f64,
     install_ns: f64,
     evict_ns: f64,
@@ -47,7 +46,6 @@ impl SwapCosts {
             hit_ns: of(|costs| costs.hit_ns),
             fault_ns: of(|costs| costs.fault_ns),
             second_chance_ns: of(|costs| costs.second_chance_ns),
-            first_store_ns: of(|costs| costs.first_store_ns),
             fresh_ns: of(|costs| costs.fresh_ns),
             install_ns: of(|costs| costs.install_ns),
             evict_ns: of(|costs| costs.evict_ns),
@@ -59,11 +57,10 @@ impl SwapCosts {
     /// The costs as one line of text.
     pub(super) fn shown(&self) -> String {
         format!(
-            "swap file: fault {:.1} µs, second chance {:.1} µs, first store {:.1} µs, fresh page {:.1} µs; a page more {:.2} µs, \
-             {:.3} µs in a huge page, evicted {:.2} µs, written back {:.2} µs",
+            "swap file: fault {:.1} µs, second chance {:.1} µs, fresh page {:.1} µs; a page more {:.2} µs, {:.3} µs in a huge page, \
+             evicted {:.2} µs, written back {:.2} µs",
             self.fault_ns / 1e3,
             self.second_chance_ns / 1e3,
-            self.first_store_ns / 1e3,
             self.fresh_ns / 1e3,
             self.install_ns / 1e3,
             self.stage_ns / 1e3,
@@ -87,7 +84,6 @@ impl SwapCosts {
             hit: picos(self.hit_ns),
             fault: picos(self.fault_ns),
             second_chance: picos(self.second_chance_ns),
-            protect: picos(self.first_store_ns),
             fresh: picos(self.fresh_ns),
             install: picos(self.install_ns),
             evict: picos(self.evict_ns),
@@ -131,10 +127,12 @@ pub(super) fn costs(
     accesses: u64,
 ) -> anyhow::Result<SwapCosts> {
     let memory = paged(dir, 3 * PAGES * PAGE, 8 * PAGES * PAGE, false)?;
-    // Downwards each fault brings in one page, upwards up to 64.
-    let ((), alone) = timed(|| (0..PAGES).rev().for_each(|page| store(&memory, page)));
+    // Where every other page is touched each fault brings in one page, in order up to 64.
+    let ((), alone) = timed(|| (PAGES..3 * PAGES).step_by(2).for_each(|page| store(&memory, page)));
+    let faults = memory.pager().stats().faults_fresh;
+    ensure!(faults == PAGES, "{PAGES} fresh pages had {faults} faults: the time of one is not known");
     let fresh_ns = (each(alone, PAGES) - hit_ns).max(0.0);
-    let ((), upwards) = timed(|| (2 * PAGES..3 * PAGES).for_each(|page| store(&memory, page)));
+    let ((), upwards) = timed(|| (0..PAGES).for_each(|page| store(&memory, page)));
     let install_ns = (each(upwards, PAGES) - fresh_ns / 64.0).max(0.0);
     let start = memory.words().as_ptr().addr();
     let evict = || timed(|| memory.pager().evict_range(start, (PAGES * PAGE) as usize)).1;
@@ -146,8 +144,6 @@ pub(super) fn costs(
     // A batch is written at a time.
     let write = device.file.latency(true, Bytes(64 * PAGE)).0 as f64 / 1e3 / 64.0;
     let write_back_ns = (dirty - evict_ns - write).max(0.0);
-    (0..PAGES).for_each(|page| load(&memory, page));
-    let first_store_ns = (super::time_apart(PAGES, |page| store(&memory, page)) - hit_ns).max(0.0);
     drop(memory);
     let [dram, small] =
         [super::CALIBRATION, super::CALIBRATION_OF_PAGES].map(|ratio| data / ratio / PAGE * PAGE);
@@ -156,7 +152,6 @@ pub(super) fn costs(
         hit_ns,
         fault_ns: super::fault_ns(&file, &ran, hit_ns, second_chance_ns)?,
         second_chance_ns,
-        first_store_ns,
         fresh_ns,
         install_ns,
         evict_ns,

@@ -88,21 +88,19 @@ pub(crate) struct CharacterizeArgs {
 }
 
 /// One name of `--policies`.
-#[derive(Debug, Clone)]
-enum Policies {
-    Simulated(Vec<Policy>),
-    Optimum,
+#[derive(Debug, Clone, Default)]
+struct Policies {
+    simulated: Vec<Policy>,
+    optimum: bool,
 }
 
 fn policies(name: &str) -> Result<Policies, String> {
-    match name {
-        "all" => Ok(Policies::Simulated(Policy::ALL.to_vec())),
-        OPTIMUM => Ok(Policies::Optimum),
-        name => name
-            .parse()
-            .map(|policy| Policies::Simulated(vec![policy]))
-            .map_err(|error| format!("{error}, all, {OPTIMUM}")),
-    }
+    let simulated = match name {
+        "all" => Policy::ALL.to_vec(),
+        OPTIMUM => return Ok(Policies { optimum: true, ..Policies::default() }),
+        name => vec![name.parse().map_err(|error| format!("{error}, all, {OPTIMUM}"))?],
+    };
+    Ok(Policies { simulated, optimum: false })
 }
 
 /// A trace and its characterisation.
@@ -158,15 +156,10 @@ fn read(
 
 impl CharacterizeArgs {
     fn options(&self) -> CharacterizeOptions {
-        let (mut policies, mut optimum) = (Vec::<Policy>::new(), false);
-        for named in &self.policies {
-            match named {
-                Policies::Optimum => optimum = true,
-                Policies::Simulated(named) => {
-                    let new: Vec<_> =
-                        named.iter().filter(|policy| !policies.contains(policy)).copied().collect();
-                    policies.extend(new);
-                }
+        let mut policies: Vec<Policy> = Vec::new();
+        for policy in self.policies.iter().flat_map(|named| &named.simulated) {
+            if !policies.contains(policy) {
+                policies.push(*policy);
             }
         }
         let mut cache_bytes: Vec<u64> = self.cache_sizes.iter().map(|size| size.0).collect();
@@ -186,7 +179,7 @@ impl CharacterizeArgs {
             window_requests: self.window,
             address_window_requests: self.address_window,
             policies,
-            optimum,
+            optimum: self.policies.iter().any(|named| named.optimum),
             cache_bytes,
             ..CharacterizeOptions::default()
         }

@@ -2,7 +2,7 @@
 
 use deepram_core::cache::Policy;
 use deepram_trace::characterize::{
-    CharacterizeError, CharacterizeOptions, Characterizer, Precedence, Sampling, SpatialSetting,
+    CharacterizeError, CharacterizeOptions, Characterizer, OPTIMUM, Precedence, Sampling, SpatialSetting,
 };
 use deepram_trace::{Item, ObjectRef, Op, Request};
 
@@ -26,6 +26,8 @@ fn wrong_options_are_refused_with_the_reason() {
             CharacterizeOptions { sampling: Sampling::Pages(64), policies: policies.clone(), ..base() },
             "give a rate",
         ),
+        (CharacterizeOptions { sampling: Sampling::Pages(64), optimum: true, ..base() }, "give a rate"),
+        (CharacterizeOptions { optimum: true, cache_bytes: vec![], ..base() }, "no cache size"),
         (
             CharacterizeOptions { sampling: Sampling::Rate(0.1), write_only_stack: true, ..base() },
             "cannot be combined",
@@ -40,6 +42,27 @@ fn wrong_options_are_refused_with_the_reason() {
         let error = Characterizer::new(&options).err().expect(part).to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn the_optimal_replacement_stands_behind_the_policies() {
+    let pages = 8192;
+    let options = CharacterizeOptions {
+        page_bytes: pages,
+        policies: vec![Policy::Lru],
+        optimum: true,
+        cache_bytes: vec![2 * pages],
+        ..CharacterizeOptions::default()
+    };
+    let mut trace = Characterizer::new(&options).unwrap();
+    // A loop over three pages in a cache of two.
+    for page in (0..3).cycle().take(9) {
+        trace.add(&block(page * pages, 1, if page == 0 { Op::Write } else { Op::Read })).unwrap();
+    }
+    let points = trace.finish().unwrap().policies;
+    let figures: Vec<_> = points.iter().map(|p| (p.policy, p.capacity_pages, p.misses)).collect();
+    assert_eq!(figures, [("lru", 2, 9), (OPTIMUM, 2, 6)]);
+    assert_eq!((points[0].write, points[1].all), (Some(0.0), Some(1.0 - 6.0 / 9.0)));
 }
 
 #[test]
