@@ -60,6 +60,10 @@ def arguments():
     parser.add_argument("--only", action="append", choices=names, help="run only this program; may be given again")
     parser.add_argument("--dram", type=size, default=64 << 20, help="DRAM for a program (64MiB)")
     parser.add_argument("--scale", type=float, default=4, help="data of a program over DRAM (4)")
+    parser.add_argument("--limits", type=lambda text: [size(word) for word in text.split(",")], metavar="SIZES",
+                        help="limits of the groups, such as 480MiB,560MiB, the same for every program; needs --data, and replaces "
+                             "--dram, --beside and --swap-limit")
+    parser.add_argument("--data", type=size, help="data of every program with --limits")
     parser.add_argument("--rounds", type=int, default=1, help="runs under a limit (1)")
     parser.add_argument("--cold", action="store_true",
                         help="drop the page cache before each run, so that it reads code and input from the device")
@@ -91,6 +95,10 @@ def arguments():
     settings = parser.parse_args()
     if settings.into and not settings.table:
         parser.error("--into needs --table RESULT")
+    if (settings.limits is None) != (settings.data is None):
+        parser.error("--limits and --data need each other")
+    if settings.limits and Deepram.name in settings.modes:
+        parser.error(f"--limits sets no --dram for mode {Deepram.name}: give --modes, such as memory,swap,zswap")
     return settings
 
 
@@ -117,7 +125,8 @@ def once(program, work, kind):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     run_mode = kind(work.settings, folder, work.data)
-    row = {"program": program.NAME, "run_mode": kind.name, "dram": work.dram, "load_average": os.getloadavg()[0]}
+    row = {"program": program.NAME, "run_mode": kind.name, "dram": work.settings.dram, "group": work.settings.group,
+           "load_average": os.getloadavg()[0]}
     if work.settings.cold:
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -139,13 +148,21 @@ def once(program, work, kind):
     return row
 
 
-def every_mode(program, settings, tools, folder):
-    """All runs of a program, as rows."""
+def limits(program, settings):
+    """The limits of a program's runs, and the size of its data, bytes."""
+    if settings.limits:
+        return [{"dram": None, "group": limit, "swap_bytes": limit} for limit in settings.limits], settings.data
     dram = max(int(settings.dram * program.DRAM), LEAST)
     group = dram + (dram // 16 + (program.ROOM << 20) if settings.beside is None else settings.beside)
-    limits = {"dram": dram, "group": group, "swap_bytes": dram if settings.swap_limit == "dram" else group}
-    local = argparse.Namespace(**{**vars(settings), **limits})
-    work = Work(local, tools, folder, dram, int(dram * settings.scale))
+    swap = dram if settings.swap_limit == "dram" else group
+    return [{"dram": dram, "group": group, "swap_bytes": swap}], int(dram * settings.scale)
+
+
+def every_mode(program, settings, tools, folder):
+    """All runs of a program, as rows."""
+    cases, data = limits(program, settings)
+    cases = [argparse.Namespace(**{**vars(settings), **case}) for case in cases]
+    work = Work(cases[0], tools, folder, data)
     try:
         program.prepare(work)
     except (Failed, OSError, subprocess.SubprocessError) as error:
@@ -153,7 +170,8 @@ def every_mode(program, settings, tools, folder):
     rows = []
 
     def add(kind, number):
-        say(f"{program.NAME}: {kind.name}{f', round {number + 1}' if settings.rounds > 1 else ''}")
+        case = f", {work.settings.group >> 20} MiB" if settings.limits else ""
+        say(f"{program.NAME}: {kind.name}{case}{f', round {number + 1}' if settings.rounds > 1 else ''}")
         row = {**once(program, work, kind), "round": number}
         if rows and "output" in row and "output" in rows[0] and row["output"] != rows[0]["output"]:
             row["failed"] = difference(row["tests"], rows[0]["tests"]) if row["tests"] else (
@@ -163,10 +181,11 @@ def every_mode(program, settings, tools, folder):
 
     add(RunMode, 0)
     for number in range(settings.rounds):
-        for name in settings.modes:
-            peak = add(RUN_MODES[name], number).get("peak")
-            if settings.swap_limit == "peak" and name == Deepram.name and peak:
-                local.swap_bytes = min(peak, group)
+        for work.settings in cases:
+            for name in settings.modes:
+                peak = add(RUN_MODES[name], number).get("peak")
+                if settings.swap_limit == "peak" and name == Deepram.name and peak:
+                    work.settings.swap_bytes = min(peak, work.settings.group)
     return rows
 
 
@@ -191,7 +210,13 @@ def main():
         print(f"{settings.deepram}: no such file; run cargo build --release -p deepram -p deepram-preload", file=sys.stderr)
         return 2
     rows, begun, load, checked_out = [], time.monotonic(), os.getloadavg()[0], commit()
-    started = time.gmtime()
+    machine = {"cpu": table.processor(), "cores": os.cpu_count(), "memory_bytes": table.memory(),
+               "kernel": platform.release(), "filesystem": None, "device": None}
+    # The file has the same format as one of `deepram bench --results`.
+    result = {"bench": "programs", "machine": machine, "commit": checked_out, "command": " ".join(["run.py", *sys.argv[1:]]),
+              "load": load, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "version": version(settings.deepram),
+              "results": {"versions": tools.versions(),
+                          "settings": {name: str(value) for name, value in vars(settings).items()}, "rows": rows}}
     for program in ALL:
         if settings.only and program.NAME not in settings.only:
             continue
@@ -203,17 +228,11 @@ def main():
                 rows += every_mode(program, settings, tools, Path(folder))
         say("", end=True)
         table.lines(rows, program.NAME)
-    machine = {"cpu": table.processor(), "cores": os.cpu_count(), "memory_bytes": table.memory(),
-               "kernel": platform.release(), "filesystem": None, "device": None}
-    # The file has the same format as one of `deepram bench --results`.
-    result = {"bench": "programs", "machine": machine, "commit": checked_out, "command": " ".join(["run.py", *sys.argv[1:]]),
-              "load": load, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", started), "version": version(settings.deepram),
-              "results": {"versions": tools.versions(),
-                          "settings": {name: str(value) for name, value in vars(settings).items()},
-                          "seconds": round(time.monotonic() - begun, 1), "rows": rows}}
+        result["results"]["seconds"] = round(time.monotonic() - begun, 1)
+        # Written after each program: an interrupted run keeps the programs that have ended.
+        if settings.json:
+            settings.json.write_text(json.dumps(result, indent=1) + "\n")
     print(table.markdown(result))
-    if settings.json:
-        settings.json.write_text(json.dumps(result, indent=1) + "\n")
     # A failure under swap is a result, not an error.
     return 1 if any("failed" in row and row["run_mode"] not in ("swap", "zram", "zswap") for row in rows) else 0
 

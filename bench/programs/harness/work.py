@@ -12,8 +12,7 @@ class Work:
     settings: object
     tools: object
     folder: Path
-    #: DRAM under a limit and approximate size of the data, bytes.
-    dram: int
+    #: Approximate size of the data, bytes.
     data: int
 
     def path(self, tool):
