@@ -245,8 +245,14 @@ impl Inner {
     fn drain_victim_buffer(&self, space: &AddressSpace, count: usize) -> usize {
         let mut drained = 0;
         while drained < count {
-            let Some(Leaving { frame, page }) = self.victim_buffer().oldest() else { break };
+            let Some(leaving) = self.victim_buffer().oldest() else { break };
+            let Leaving { frame, page } = leaving;
             let Some((mut chunk, at)) = space.page_table.chunk(page) else { continue };
+            // Another thread is still moving the page into its frame, and all that came later.
+            if chunk[at].state.is_leaving() {
+                self.victim_buffer().keep(leaving);
+                break;
+            }
             // The page has come back meanwhile; the thread that brought it back releases the frame.
             if !chunk[at].state.is_in_frame(frame) {
                 continue;

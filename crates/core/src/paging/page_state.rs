@@ -186,6 +186,12 @@ impl<S: Copy> PageState<S> {
         matches!(self, Self::InVictimBuffer(own) if own == frame)
     }
 
+    /// Whether the page is on its way from memory into the victim buffer.
+    #[must_use]
+    pub fn is_leaving(self) -> bool {
+        matches!(self, Self::Evicting)
+    }
+
     /// Discards the page's contents: it reads as zeros.
     ///
     /// # Errors

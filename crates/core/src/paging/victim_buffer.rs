@@ -232,7 +232,7 @@ impl<S: Copy> VictimBuffer<S> {
     }
 
     /// The page that has been in the buffer longest and is in the swap file. It stays in the buffer, but is not returned
-    /// again: the driver calls [`VictimBuffer::leave`] for it, or the page is coming back.
+    /// again: the driver calls [`VictimBuffer::leave`] for it, or [`VictimBuffer::keep`], or the page is coming back.
     pub fn oldest(&mut self) -> Option<Leaving> {
         let mut unwritten = Vec::new();
         let mut found = None;
@@ -273,6 +273,11 @@ impl<S: Copy> VictimBuffer<S> {
     pub fn take(&mut self, number: u32) -> Option<S> {
         self.remove(number);
         self.frames[number as usize].slot
+    }
+
+    /// Makes a page that [`VictimBuffer::oldest`] has returned the oldest again: it is still in memory, and cannot leave yet.
+    pub fn keep(&mut self, leaving: Leaving) {
+        self.queue.push_front((leaving.frame, self.frames[leaving.frame as usize].arrival));
     }
 
     /// The page's slot in the swap file, if it has one.
@@ -375,7 +380,10 @@ mod tests {
         let second = buffer.insert(2, Some('b')).unwrap();
         assert_eq!(buffer.returned(first, Some('a'), false).clean, Some('a'));
         assert_eq!(buffer.insert(1, Some('a')), Some(first));
-        assert_eq!(buffer.oldest(), Some(Leaving { frame: second, page: 2 }));
+        let oldest = Leaving { frame: second, page: 2 };
+        assert_eq!(buffer.oldest(), Some(oldest));
+        buffer.keep(oldest);
+        assert_eq!(buffer.oldest(), Some(oldest));
         assert_eq!(buffer.oldest(), Some(Leaving { frame: first, page: 1 }));
     }
 

@@ -2,6 +2,7 @@
 //! handlers, an evictor and a drain of the victim buffer. No store is lost, no stale page is mapped, no fault waits for ever,
 //! and every frame and slot is accounted for. With any one rule of the driver broken, the enumeration must find it.
 
+use deepram_core::paging::victim_buffer::Leaving;
 use deepram_core::paging::{FaultAction, PageState, VictimBuffer};
 
 use crate::interleavings::{Interleaved, Thread, explore};
@@ -29,6 +30,8 @@ enum Broken {
     ForgetsFaultOnArrivingPage,
     /// The drain of the victim buffer takes a page without a look at its state.
     DrainsReturningPage,
+    /// The drain forgets a page that is still on its way into the buffer.
+    ForgetsLeavingPage,
     /// A page that came back while it was written counts as clean.
     TrustsLateWrite,
     /// A frame whose page has come back during its write is not released.
@@ -124,7 +127,7 @@ struct World {
     threads: [Thread; THREADS],
     handlers: [Handler; HANDLERS],
     evictor: Evictor,
-    drain: Option<(u32, usize)>,
+    drain: Option<Leaving>,
     /// What may still happen.
     accesses: u8,
     evictions: u8,
@@ -387,8 +390,13 @@ impl World {
 
     fn advance_drain(&mut self, broken: Broken) -> Result<(), String> {
         match self.drain.take() {
-            None => self.drain = self.buffer.oldest().map(|leaving| (leaving.frame, leaving.page)),
-            Some((frame, _)) if self.state.is_in_frame(frame) || broken == Broken::DrainsReturningPage => {
+            None => self.drain = self.buffer.oldest(),
+            Some(leaving) if self.state.is_leaving() && broken != Broken::ForgetsLeavingPage => {
+                self.buffer.keep(leaving);
+            }
+            Some(Leaving { frame, .. })
+                if self.state.is_in_frame(frame) || broken == Broken::DrainsReturningPage =>
+            {
                 if let Some(slot) = self.buffer.leave(frame) {
                     self.state = PageState::Stored(slot);
                     self.free_frame(frame);
@@ -544,6 +552,12 @@ impl Interleaved for World {
             if in_use != usize::from(named.is_some()) {
                 return fail("a slot is in use that nothing names");
             }
+            if let PageState::InVictimBuffer(frame) = self.state
+                && self.buffer.stored_at(frame).is_some()
+                && self.buffer.clone().oldest().is_none_or(|oldest| oldest.frame != frame)
+            {
+                return fail("a page in the victim buffer never leaves it");
+            }
         }
         Ok(())
     }
@@ -576,6 +590,7 @@ fn each_broken_rule_is_found_in_some_order() {
         Broken::ForgetsFaultOnLeavingPage,
         Broken::ForgetsFaultOnArrivingPage,
         Broken::DrainsReturningPage,
+        Broken::ForgetsLeavingPage,
         Broken::TrustsLateWrite,
         Broken::LeaksFrame,
         Broken::DiscardsInTransit,

@@ -257,8 +257,13 @@ impl SwapModel {
     fn drain(&mut self, count: usize) -> usize {
         let mut drained = 0;
         while drained < count {
-            let Some(Leaving { frame, page: address }) = self.buffer.oldest() else { break };
+            let Some(leaving) = self.buffer.oldest() else { break };
+            let Leaving { frame, page: address } = leaving;
             let Some(page) = self.page_at(address) else { continue };
+            if self.pages[page as usize].state.is_leaving() {
+                self.buffer.keep(leaving);
+                break;
+            }
             if !self.pages[page as usize].state.is_in_frame(frame) {
                 continue;
             }
