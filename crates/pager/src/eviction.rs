@@ -245,12 +245,11 @@ impl Inner {
     fn drain_victim_buffer(&self, space: &AddressSpace, count: usize) -> usize {
         let mut drained = 0;
         while drained < count {
-            let Some(leaving) = self.victim_buffer().oldest() else { break };
-            let Leaving { frame, page } = leaving;
+            let Some(Leaving { frame, page }) = self.victim_buffer().oldest() else { break };
             let Some((mut chunk, at)) = space.page_table.chunk(page) else { continue };
             // Another thread is still moving the page into its frame, and all that came later.
             if chunk[at].state.is_leaving() {
-                self.victim_buffer().keep(leaving);
+                self.victim_buffer().keep(frame);
                 break;
             }
             // The page has come back meanwhile; the thread that brought it back releases the frame.

@@ -260,12 +260,16 @@ impl<S: Copy> VictimBuffer<S> {
         if frame.state == FrameState::Buffered { frame.slot } else { None }
     }
 
-    /// Frees the frame of a page that leaves for the swap file, and returns its slot there. `None` if it cannot leave,
-    /// because it has come back and left memory again meanwhile.
+    /// Frees the frame of a page that leaves for the swap file, and returns its slot there. `None` if it cannot leave yet: it is
+    /// being written, because it has been changed, or has come back and left memory again meanwhile.
     pub fn leave(&mut self, number: u32) -> Option<S> {
-        let slot = self.stored_at(number)?;
-        self.remove(number);
-        Some(slot)
+        let slot = self.stored_at(number);
+        if slot.is_some() {
+            self.remove(number)
+        } else {
+            self.keep(number)
+        }
+        slot
     }
 
     /// Frees the frame of a page whose contents are no longer needed in it. Returns the page's slot in the swap file, if it
@@ -275,9 +279,10 @@ impl<S: Copy> VictimBuffer<S> {
         self.frames[number as usize].slot
     }
 
-    /// Makes a page that [`VictimBuffer::oldest`] has returned the oldest again: it is still in memory, and cannot leave yet.
-    pub fn keep(&mut self, leaving: Leaving) {
-        self.queue.push_front((leaving.frame, self.frames[leaving.frame as usize].arrival));
+    /// Makes the page of a frame that [`VictimBuffer::oldest`] has returned the oldest of all: it is still in memory, and cannot
+    /// leave yet.
+    pub fn keep(&mut self, number: u32) {
+        self.queue.push_front((number, self.frames[number as usize].arrival));
     }
 
     /// The page's slot in the swap file, if it has one.
@@ -382,7 +387,7 @@ mod tests {
         assert_eq!(buffer.insert(1, Some('a')), Some(first));
         let oldest = Leaving { frame: second, page: 2 };
         assert_eq!(buffer.oldest(), Some(oldest));
-        buffer.keep(oldest);
+        buffer.keep(oldest.frame);
         assert_eq!(buffer.oldest(), Some(oldest));
         assert_eq!(buffer.oldest(), Some(Leaving { frame: first, page: 1 }));
     }
@@ -411,6 +416,8 @@ mod tests {
         /// A clean page that turns out to be changed.
         InsertChanged,
         Leave,
+        /// The oldest page is still in memory.
+        Keep,
         WriteEnds(prop::sample::Index),
         WriteFails(prop::sample::Index),
         ReturnBegins(prop::sample::Index),
@@ -425,6 +432,7 @@ mod tests {
             4 => any::<bool>().prop_map(|clean| Step::Insert { clean }),
             1 => Just(Step::InsertChanged),
             2 => Just(Step::Leave),
+            1 => Just(Step::Keep),
             2 => index().prop_map(Step::WriteEnds),
             1 => index().prop_map(Step::WriteFails),
             2 => index().prop_map(Step::ReturnBegins),
@@ -468,13 +476,18 @@ mod tests {
                             model.push(Page { address, frame, slot: None, writing: true, returning: None, returned: false, queued: true });
                         }
                     }
-                    Step::Leave => {
+                    Step::Leave | Step::Keep => {
                         let ready = |page: &Page| page.queued && !page.writing && page.slot.is_some();
                         let expected = model.iter().position(ready);
                         let found = buffer.oldest();
                         let leaving = expected.map(|n| Leaving { frame: model[n].frame, page: model[n].address });
                         prop_assert_eq!(found, leaving);
-                        if let Some(n) = expected {
+                        let Some(n) = expected else { continue };
+                        if let Step::Keep = step {
+                            buffer.keep(model[n].frame);
+                            let page = model.remove(n);
+                            model.insert(0, page);
+                        } else {
                             model[n].queued = false;
                             // The driver leaves a page that is coming back to the thread that brings it back.
                             if model[n].returning.is_none() {
@@ -486,7 +499,7 @@ mod tests {
                     Step::WriteEnds(index) => {
                         let Some(n) = choose(&model, index, &|page| page.writing) else { continue };
                         slots += 1;
-                        prop_assert_eq!(buffer.leave(model[n].frame), None, "it is being written");
+                        prop_assert_eq!(buffer.stored_at(model[n].frame), None, "it is being written");
                         let freed = buffer.write_ended(model[n].frame, slots);
                         prop_assert_eq!(freed, model[n].returned);
                         if freed {

@@ -2,7 +2,6 @@
 //! handlers, an evictor and a drain of the victim buffer. No store is lost, no stale page is mapped, no fault waits for ever,
 //! and every frame and slot is accounted for. With any one rule of the driver broken, the enumeration must find it.
 
-use deepram_core::paging::victim_buffer::Leaving;
 use deepram_core::paging::{FaultAction, PageState, VictimBuffer};
 
 use crate::interleavings::{Interleaved, Thread, explore};
@@ -127,7 +126,7 @@ struct World {
     threads: [Thread; THREADS],
     handlers: [Handler; HANDLERS],
     evictor: Evictor,
-    drain: Option<Leaving>,
+    drain: Option<u32>,
     /// What may still happen.
     accesses: u8,
     evictions: u8,
@@ -390,13 +389,11 @@ impl World {
 
     fn advance_drain(&mut self, broken: Broken) -> Result<(), String> {
         match self.drain.take() {
-            None => self.drain = self.buffer.oldest(),
-            Some(leaving) if self.state.is_leaving() && broken != Broken::ForgetsLeavingPage => {
-                self.buffer.keep(leaving);
+            None => self.drain = self.buffer.oldest().map(|leaving| leaving.frame),
+            Some(frame) if self.state.is_leaving() && broken != Broken::ForgetsLeavingPage => {
+                self.buffer.keep(frame);
             }
-            Some(Leaving { frame, .. })
-                if self.state.is_in_frame(frame) || broken == Broken::DrainsReturningPage =>
-            {
+            Some(frame) if self.state.is_in_frame(frame) || broken == Broken::DrainsReturningPage => {
                 if let Some(slot) = self.buffer.leave(frame) {
                     self.state = PageState::Stored(slot);
                     self.free_frame(frame);

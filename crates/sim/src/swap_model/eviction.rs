@@ -257,11 +257,10 @@ impl SwapModel {
     fn drain(&mut self, count: usize) -> usize {
         let mut drained = 0;
         while drained < count {
-            let Some(leaving) = self.buffer.oldest() else { break };
-            let Leaving { frame, page: address } = leaving;
+            let Some(Leaving { frame, page: address }) = self.buffer.oldest() else { break };
             let Some(page) = self.page_at(address) else { continue };
             if self.pages[page as usize].state.is_leaving() {
-                self.buffer.keep(leaving);
+                self.buffer.keep(frame);
                 break;
             }
             if !self.pages[page as usize].state.is_in_frame(frame) {
