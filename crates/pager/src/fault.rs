@@ -219,7 +219,11 @@ impl Inner {
             matches!(info.state, PageState::InVictimBuffer(_)) && info.trigger.is_none()
         });
         if let Some(probe) = probe {
-            chunk[at(probe)].trigger = Some(Trigger::ReturnProbe);
+            let info = &mut chunk[at(probe)];
+            info.trigger = Some(Trigger::ReturnProbe);
+            if let PageState::InVictimBuffer(number) = info.state {
+                self.victim_buffer().await_use(number);
+            }
         }
         let claim = |page: usize| chunk[at(page)].state.claim_buffered().map(|number| (page, number));
         pages.into_iter().filter_map(claim).collect()
@@ -445,6 +449,7 @@ impl Inner {
         let Some(number) = buffer.insert(page, Some(slot)) else {
             return false;
         };
+        buffer.await_use(number);
         // SAFETY: the frame was free; no other thread knows of it before the state below names it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.bytes(number), PAGE) };
         drop(buffer);

@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use core::mem::size_of;
 
 /// The victim buffer has one frame in this many of the process's frames. A larger buffer shows more about which pages are
-/// used, and makes more pages come back.
-const SHARE: usize = 4;
+/// used, and makes more pages come back (ADR 57).
+const SHARE: usize = 16;
 /// The same in a process that was forked, or that shares memory with a process forked from it. Copies of pages that the
 /// other process also has in memory take DRAM and free none.
 const FORKED_SHARE: usize = 32;
@@ -22,6 +22,8 @@ const FORKED_SHARE: usize = 32;
 /// frames.
 const RECORDED_SHARE: usize = 16;
 const LEAST_RECORDED: usize = 256;
+/// Pages whose first use has to be seen stay in the buffer until they hold more than one in this many of the used frames.
+const AWAITED_SHARE: usize = 4;
 /// Largest number of frames that keep their memory while they hold no page.
 const MAX_IDLE: usize = 256;
 /// Part of the frames that writing back alone needs, and the least number of such frames.
@@ -118,6 +120,8 @@ struct Frame<S> {
     /// Number of the arrival of the page.
     arrival: u32,
     state: FrameState,
+    /// Whether the page's first use has to be seen.
+    awaited: bool,
 }
 
 /// A page in the buffer that can leave it.
@@ -150,19 +154,25 @@ pub struct VictimBuffer<S> {
     arrivals: u32,
     /// Frames and arrivals, in the order of arrival; may name frames whose page has gone, or that hold a later arrival.
     queue: VecDeque<(u32, u32)>,
+    /// The same of the pages whose first use has to be seen, which `queue` may name too.
+    awaited_queue: VecDeque<(u32, u32)>,
+    /// Number of pages whose first use has to be seen.
+    awaited: usize,
 }
 
 impl<S: Copy> VictimBuffer<S> {
     /// An empty buffer of `frames` frames.
     #[must_use]
     pub fn new(frames: usize) -> Self {
-        let free = Frame { page: 0, slot: None, arrival: 0, state: FrameState::Free };
+        let free = Frame { page: 0, slot: None, arrival: 0, state: FrameState::Free, awaited: false };
         Self {
             frames: vec![free; frames],
             free: (0..frames as u32).rev().collect(),
             touched: 0,
             arrivals: 0,
             queue: VecDeque::with_capacity(frames),
+            awaited_queue: VecDeque::new(),
+            awaited: 0,
         }
     }
 
@@ -218,9 +228,19 @@ impl<S: Copy> VictimBuffer<S> {
         self.touched = self.touched.max(self.used_frames());
         self.arrivals = self.arrivals.wrapping_add(1);
         let state = if slot.is_some() { FrameState::Buffered } else { FrameState::Writing };
-        self.frames[number as usize] = Frame { page, slot, arrival: self.arrivals, state };
+        self.frames[number as usize] = Frame { page, slot, arrival: self.arrivals, state, awaited: false };
         self.queue.push_back((number, self.arrivals));
         Some(number)
+    }
+
+    /// Marks the page of a frame as one whose first use has to be seen: it stays for longer than others, up to a quarter of the
+    /// used frames.
+    pub fn await_use(&mut self, number: u32) {
+        let frame = &mut self.frames[number as usize];
+        if !core::mem::replace(&mut frame.awaited, true) {
+            self.awaited += 1;
+            self.awaited_queue.push_back((number, frame.arrival));
+        }
     }
 
     /// Has the page of a frame written that was inserted with a slot, and that its copy shows to be changed since. Returns the
@@ -232,13 +252,21 @@ impl<S: Copy> VictimBuffer<S> {
     }
 
     /// The page that has been in the buffer longest and is in the swap file. It stays in the buffer, but is not returned
-    /// again: the driver calls [`VictimBuffer::leave`] for it, or [`VictimBuffer::keep`], or the page is coming back.
+    /// again: the driver calls [`VictimBuffer::leave`] for it, or [`VictimBuffer::keep`], or the page is coming back. A page whose
+    /// first use has to be seen leaves only while more than a quarter of the used frames hold such pages, or no other page can.
     pub fn oldest(&mut self) -> Option<Leaving> {
+        let too_many_awaited = self.awaited * AWAITED_SHARE > self.used_frames();
+        self.oldest_of(too_many_awaited).or_else(|| self.oldest_of(!too_many_awaited))
+    }
+
+    /// The oldest page in the swap file, of those whose first use has to be seen (`awaited`), or of the others.
+    fn oldest_of(&mut self, awaited: bool) -> Option<Leaving> {
+        let queue = if awaited { &mut self.awaited_queue } else { &mut self.queue };
         let mut unwritten = Vec::new();
         let mut found = None;
-        while let Some((number, arrival)) = self.queue.pop_front() {
+        while let Some((number, arrival)) = queue.pop_front() {
             let frame = &self.frames[number as usize];
-            if frame.state == FrameState::Free || frame.arrival != arrival {
+            if frame.state == FrameState::Free || frame.arrival != arrival || frame.awaited != awaited {
                 continue;
             }
             if frame.state == FrameState::Buffered && frame.slot.is_some() {
@@ -248,7 +276,7 @@ impl<S: Copy> VictimBuffer<S> {
             unwritten.push((number, arrival));
         }
         for entry in unwritten.into_iter().rev() {
-            self.queue.push_front(entry);
+            queue.push_front(entry);
         }
         found
     }
@@ -282,7 +310,9 @@ impl<S: Copy> VictimBuffer<S> {
     /// Makes the page of a frame that [`VictimBuffer::oldest`] has returned the oldest of all: it is still in memory, and cannot
     /// leave yet.
     pub fn keep(&mut self, number: u32) {
-        self.queue.push_front((number, self.frames[number as usize].arrival));
+        let frame = &self.frames[number as usize];
+        let queue = if frame.awaited { &mut self.awaited_queue } else { &mut self.queue };
+        queue.push_front((number, frame.arrival));
     }
 
     /// The page's slot in the swap file, if it has one.
@@ -340,15 +370,18 @@ impl<S: Copy> VictimBuffer<S> {
     }
 
     fn remove(&mut self, number: u32) {
-        debug_assert!(self.frames[number as usize].state != FrameState::Free, "frame {number} is free");
-        self.frames[number as usize].state = FrameState::Free;
+        let frame = &mut self.frames[number as usize];
+        debug_assert!(frame.state != FrameState::Free, "frame {number} is free");
+        frame.state = FrameState::Free;
+        self.awaited -= usize::from(core::mem::take(&mut frame.awaited));
         self.free.push(number);
     }
 
     /// Bytes of the tables.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.frames.len() * (size_of::<Frame<S>>() + 4) + self.queue.capacity() * size_of::<(u32, u32)>()
+        self.frames.len() * (size_of::<Frame<S>>() + 4)
+            + (self.queue.capacity() + self.awaited_queue.capacity()) * size_of::<(u32, u32)>()
     }
 }
 
@@ -364,7 +397,7 @@ mod tests {
         assert_eq!((pages_to_move(64, 1000, 1000), pages_to_drain(32, 900, 1000)), (64, 0));
         // A budget that shrinks leaves the buffer too full.
         assert_eq!((pages_to_move(64, 1000, 500), pages_to_drain(32, 1000, 500)), (64, 532));
-        assert_eq!((frames_of_buffer(6400, false), frames_of_buffer(6400, true)), (1600, 200));
+        assert_eq!((frames_of_buffer(6400, false), frames_of_buffer(6400, true)), (400, 200));
         assert_eq!((most_idle(64), most_idle(2048)), (32, 256));
         assert_eq!((frames_of_writes(6400), frames_of_writes(64_000)), (256, 1000));
     }
@@ -406,6 +439,27 @@ mod tests {
         returned: bool,
         /// Whether [`VictimBuffer::oldest`] may still name it.
         queued: bool,
+        /// Whether its first use has to be seen.
+        awaited: bool,
+        /// Its place in the order in which pages leave.
+        order: i64,
+    }
+
+    impl Page {
+        fn new(address: usize, frame: u32, slot: Option<u32>) -> Self {
+            let (writing, order) = (slot.is_none(), address as i64);
+            Self {
+                address,
+                frame,
+                slot,
+                writing,
+                returning: None,
+                returned: false,
+                queued: true,
+                awaited: false,
+                order,
+            }
+        }
     }
 
     #[derive(Debug, Clone)]
@@ -418,6 +472,7 @@ mod tests {
         Leave,
         /// The oldest page is still in memory.
         Keep,
+        AwaitUse(prop::sample::Index),
         WriteEnds(prop::sample::Index),
         WriteFails(prop::sample::Index),
         ReturnBegins(prop::sample::Index),
@@ -433,6 +488,7 @@ mod tests {
             1 => Just(Step::InsertChanged),
             2 => Just(Step::Leave),
             1 => Just(Step::Keep),
+            1 => index().prop_map(Step::AwaitUse),
             2 => index().prop_map(Step::WriteEnds),
             1 => index().prop_map(Step::WriteFails),
             2 => index().prop_map(Step::ReturnBegins),
@@ -466,27 +522,31 @@ mod tests {
                         prop_assert_eq!(found.is_some(), model.len() < frames);
                         if let Some(frame) = found {
                             prop_assert!(model.iter().all(|page| page.frame != frame));
-                            model.push(Page { address, frame, slot, writing: !clean, returning: None, returned: false, queued: true });
+                            model.push(Page::new(address, frame, slot));
                         }
                     }
                     Step::InsertChanged => {
                         slots += 1;
                         if let Some(frame) = buffer.insert(address, Some(slots)) {
                             prop_assert_eq!(buffer.write_back_changed(frame), Some(slots));
-                            model.push(Page { address, frame, slot: None, writing: true, returning: None, returned: false, queued: true });
+                            model.push(Page::new(address, frame, None));
                         }
                     }
                     Step::Leave | Step::Keep => {
                         let ready = |page: &Page| page.queued && !page.writing && page.slot.is_some();
-                        let expected = model.iter().position(ready);
+                        let oldest = |awaited: bool| {
+                            let may_leave = (0..model.len()).filter(|n| ready(&model[*n]) && model[*n].awaited == awaited);
+                            may_leave.min_by_key(|n| model[*n].order)
+                        };
+                        let too_many = model.iter().filter(|page| page.awaited).count() * AWAITED_SHARE > model.len();
+                        let expected = oldest(too_many).or_else(|| oldest(!too_many));
                         let found = buffer.oldest();
                         let leaving = expected.map(|n| Leaving { frame: model[n].frame, page: model[n].address });
                         prop_assert_eq!(found, leaving);
                         let Some(n) = expected else { continue };
                         if let Step::Keep = step {
                             buffer.keep(model[n].frame);
-                            let page = model.remove(n);
-                            model.insert(0, page);
+                            model[n].order = -(address as i64);
                         } else {
                             model[n].queued = false;
                             // The driver leaves a page that is coming back to the thread that brings it back.
@@ -494,6 +554,13 @@ mod tests {
                                 prop_assert_eq!(buffer.leave(model[n].frame), model[n].slot);
                                 model.remove(n);
                             }
+                        }
+                    }
+                    Step::AwaitUse(index) => {
+                        let Some(n) = choose(&model, index, &|page| page.returning.is_none() && !page.returned) else { continue };
+                        buffer.await_use(model[n].frame);
+                        if !core::mem::replace(&mut model[n].awaited, true) {
+                            (model[n].queued, model[n].order) = (true, address as i64);
                         }
                     }
                     Step::WriteEnds(index) => {

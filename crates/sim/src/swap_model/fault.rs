@@ -155,7 +155,11 @@ impl SwapModel {
         };
         let (pages, probe) = self.return_around.record_return(address, is_room, buffered);
         if let Some(probe) = probe.and_then(|probe| self.page_at(probe)) {
-            self.pages[probe as usize].trigger = Some(Trigger::ReturnProbe);
+            let info = &mut self.pages[probe as usize];
+            info.trigger = Some(Trigger::ReturnProbe);
+            if let PageState::InVictimBuffer(frame) = info.state {
+                self.buffer.await_use(frame);
+            }
         }
         let claim = |address| {
             let page = self.page_at(address)?;

@@ -183,6 +183,7 @@ impl SwapModel {
             return false;
         }
         let Some(frame) = self.buffer.insert(address, Some(slot)) else { return false };
+        self.buffer.await_use(frame);
         let info = &mut self.pages[page as usize];
         (info.state, info.trigger) = (PageState::InVictimBuffer(frame), Some(trigger));
         self.counts.readahead_windows += u64::from(trigger == Trigger::Probe);
