@@ -124,6 +124,13 @@ struct Frame<S> {
     awaited: bool,
 }
 
+impl<S> Frame<S> {
+    /// Whether the frame still holds the page of this arrival, as one whose first use has to be seen (`awaited`) or not.
+    fn holds(&self, arrival: u32, awaited: bool) -> bool {
+        self.state != FrameState::Free && self.arrival == arrival && self.awaited == awaited
+    }
+}
+
 /// A page in the buffer that can leave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Leaving {
@@ -152,10 +159,9 @@ pub struct VictimBuffer<S> {
     /// Largest number of frames in use at once since the last trim: these frames are backed by memory.
     touched: usize,
     arrivals: u32,
-    /// Frames and arrivals, in the order of arrival; may name frames whose page has gone, or that hold a later arrival.
-    queue: VecDeque<(u32, u32)>,
-    /// The same of the pages whose first use has to be seen, which `queue` may name too.
-    awaited_queue: VecDeque<(u32, u32)>,
+    /// Frames and arrivals, in the order of arrival: of pages, and of those whose first use has to be seen. An entry is obsolete if
+    /// the page of its arrival has left the frame, or belongs into the other queue.
+    queues: [VecDeque<(u32, u32)>; 2],
     /// Number of pages whose first use has to be seen.
     awaited: usize,
 }
@@ -170,8 +176,7 @@ impl<S: Copy> VictimBuffer<S> {
             free: (0..frames as u32).rev().collect(),
             touched: 0,
             arrivals: 0,
-            queue: VecDeque::with_capacity(frames),
-            awaited_queue: VecDeque::new(),
+            queues: [VecDeque::with_capacity(frames), VecDeque::new()],
             awaited: 0,
         }
     }
@@ -229,7 +234,7 @@ impl<S: Copy> VictimBuffer<S> {
         self.arrivals = self.arrivals.wrapping_add(1);
         let state = if slot.is_some() { FrameState::Buffered } else { FrameState::Writing };
         self.frames[number as usize] = Frame { page, slot, arrival: self.arrivals, state, awaited: false };
-        self.queue.push_back((number, self.arrivals));
+        self.enqueue(number);
         Some(number)
     }
 
@@ -239,8 +244,18 @@ impl<S: Copy> VictimBuffer<S> {
         let frame = &mut self.frames[number as usize];
         if !core::mem::replace(&mut frame.awaited, true) {
             self.awaited += 1;
-            self.awaited_queue.push_back((number, frame.arrival));
+            self.enqueue(number);
         }
+    }
+
+    /// Makes the page of a frame the youngest of its queue. A queue with more obsolete entries than frames loses them.
+    fn enqueue(&mut self, number: u32) {
+        let Frame { arrival, awaited, .. } = self.frames[number as usize];
+        let queue = &mut self.queues[usize::from(awaited)];
+        if queue.len() >= 2 * self.frames.len() {
+            queue.retain(|(number, arrival)| self.frames[*number as usize].holds(*arrival, awaited));
+        }
+        queue.push_back((number, arrival));
     }
 
     /// Has the page of a frame written that was inserted with a slot, and that its copy shows to be changed since. Returns the
@@ -261,12 +276,12 @@ impl<S: Copy> VictimBuffer<S> {
 
     /// The oldest page in the swap file, of those whose first use has to be seen (`awaited`), or of the others.
     fn oldest_of(&mut self, awaited: bool) -> Option<Leaving> {
-        let queue = if awaited { &mut self.awaited_queue } else { &mut self.queue };
+        let queue = &mut self.queues[usize::from(awaited)];
         let mut unwritten = Vec::new();
         let mut found = None;
         while let Some((number, arrival)) = queue.pop_front() {
             let frame = &self.frames[number as usize];
-            if frame.state == FrameState::Free || frame.arrival != arrival || frame.awaited != awaited {
+            if !frame.holds(arrival, awaited) {
                 continue;
             }
             if frame.state == FrameState::Buffered && frame.slot.is_some() {
@@ -310,9 +325,8 @@ impl<S: Copy> VictimBuffer<S> {
     /// Makes the page of a frame that [`VictimBuffer::oldest`] has returned the oldest of all: it is still in memory, and cannot
     /// leave yet.
     pub fn keep(&mut self, number: u32) {
-        let frame = &self.frames[number as usize];
-        let queue = if frame.awaited { &mut self.awaited_queue } else { &mut self.queue };
-        queue.push_front((number, frame.arrival));
+        let Frame { arrival, awaited, .. } = self.frames[number as usize];
+        self.queues[usize::from(awaited)].push_front((number, arrival));
     }
 
     /// The page's slot in the swap file, if it has one.
@@ -380,8 +394,8 @@ impl<S: Copy> VictimBuffer<S> {
     /// Bytes of the tables.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.frames.len() * (size_of::<Frame<S>>() + 4)
-            + (self.queue.capacity() + self.awaited_queue.capacity()) * size_of::<(u32, u32)>()
+        let entries: usize = self.queues.iter().map(VecDeque::capacity).sum();
+        self.frames.len() * (size_of::<Frame<S>>() + 4) + entries * size_of::<(u32, u32)>()
     }
 }
 
@@ -423,6 +437,28 @@ mod tests {
         buffer.keep(oldest.frame);
         assert_eq!(buffer.oldest(), Some(oldest));
         assert_eq!(buffer.oldest(), Some(Leaving { frame: first, page: 1 }));
+    }
+
+    #[test]
+    fn pages_that_come_back_leave_nothing_in_the_tables() {
+        for awaited in [false, true] {
+            let mut buffer = VictimBuffer::new(8);
+            // A page that does not come back, in front of all others.
+            let stays = buffer.insert(0, Some('a')).unwrap();
+            buffer.await_use(stays);
+            let bytes: Vec<usize> = (1..1000)
+                .map(|page| {
+                    let frame = buffer.insert(page, Some('b')).unwrap();
+                    if awaited {
+                        buffer.await_use(frame);
+                    }
+                    assert!(buffer.returned(frame, Some('b'), false).frame_freed);
+                    buffer.memory_bytes()
+                })
+                .collect();
+            assert_eq!(bytes[99], bytes[998], "awaited: {awaited}");
+            assert_eq!(buffer.oldest(), Some(Leaving { frame: stays, page: 0 }));
+        }
     }
 
     /// A page in the model: in the buffer, or on its way back from it.
