@@ -160,8 +160,8 @@ def limits(program, settings):
 
 def every_mode(program, settings, tools, folder):
     """All runs of a program, as rows."""
-    cases, data = limits(program, settings)
-    cases = [argparse.Namespace(**{**vars(settings), **case}) for case in cases]
+    sizes, data = limits(program, settings)
+    cases = [argparse.Namespace(**{**vars(settings), **case}) for case in sizes]
     work = Work(cases[0], tools, folder, data)
     try:
         program.prepare(work)
@@ -181,11 +181,12 @@ def every_mode(program, settings, tools, folder):
 
     add(RunMode, 0)
     for number in range(settings.rounds):
-        for work.settings in cases:
+        for case in cases:
+            work.settings = case
             for name in settings.modes:
                 peak = add(RUN_MODES[name], number).get("peak")
                 if settings.swap_limit == "peak" and name == Deepram.name and peak:
-                    work.settings.swap_bytes = min(peak, work.settings.group)
+                    case.swap_bytes = min(peak, case.group)
     return rows
 
 

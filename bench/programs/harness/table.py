@@ -76,8 +76,10 @@ def _same(own):
 def _conditions(result):
     """One line with the conditions of the measurement."""
     machine, settings = result["machine"], result["results"]["settings"]
-    sizes = (f"Data of {int(settings['data']) >> 20} MiB" if "data" in settings and settings["data"] != "None"
-             else f"D = {int(settings['dram']) >> 20} MiB, data {settings['scale']} times as much")
+    if settings.get("data", "None") != "None":
+        sizes = f"Data of {int(settings['data']) >> 20} MiB"
+    else:
+        sizes = f"D = {int(settings['dram']) >> 20} MiB, data {settings['scale']} times as much"
     return (f"{sizes}; {settings['rounds']} rounds. "
             f"{result['date']}, commit {result['commit']}, {machine['cores']} cores ({machine['cpu']}), "
             f"{machine['memory_bytes'] / 2**30:.0f} GiB, Linux {machine['kernel']}; load at the start {result['load']:.1f}.")
@@ -93,23 +95,27 @@ def _equal_memory(result):
             *(f"{mode} read MiB" for mode in modes)]
     out = [_conditions(result), "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for group in sorted({row.get("group") for row in rows if row["run_mode"] in modes}, key=lambda group: group or 0):
-        of_group = [row for row in rows if row.get("group") == group]
-        ratios = {peer: [] for peer in peers}
-        for program in dict.fromkeys(row["program"] for row in of_group):
-            own = [row for row in of_group if row["program"] == program]
-            seconds = {mode: _median(own, mode, lambda row: row["seconds"]) for mode in modes}
-            read = [_median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in modes]
-            for peer in peers:
-                if seconds["memory"] and seconds[peer]:
-                    ratios[peer].append(seconds["memory"] / seconds[peer])
-            limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
-            cells = [program, _number(limit, ".0f"), *map(_number, seconds.values()),
-                     *(_ratio(seconds["memory"], seconds[peer]) for peer in peers), *(_number(mib, ",.0f") for mib in read)]
-            out.append(f"| {' | '.join(cells)} |")
-        means = [_number(statistics.geometric_mean(found) if found else None, ".2f") for found in ratios.values()]
-        empty = [""] * len(modes)
-        out.append(f"| {' | '.join(['geometric mean', '', *empty, *means, *empty])} |")
+        out += _of_group([row for row in rows if row.get("group") == group], modes, peers)
     return "\n".join(out + _problems(rows))
+
+
+def _of_group(rows, modes, peers):
+    """The lines of the table for one limit."""
+    out, ratios = [], {peer: [] for peer in peers}
+    for program in dict.fromkeys(row["program"] for row in rows):
+        own = [row for row in rows if row["program"] == program]
+        seconds = {mode: _median(own, mode, lambda row: row["seconds"]) for mode in modes}
+        read = [_median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in modes]
+        for peer in peers:
+            if seconds["memory"] and seconds[peer]:
+                ratios[peer].append(seconds["memory"] / seconds[peer])
+        limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
+        cells = [program, _number(limit, ".0f"), *map(_number, seconds.values()),
+                 *(_ratio(seconds["memory"], seconds[peer]) for peer in peers), *(_number(mib, ",.0f") for mib in read)]
+        out.append(f"| {' | '.join(cells)} |")
+    means = [_number(statistics.geometric_mean(found) if found else None, ".2f") for found in ratios.values()]
+    empty = [""] * len(modes)
+    return [*out, f"| {' | '.join(['geometric mean', '', *empty, *means, *empty])} |"]
 
 
 def _problems(rows):
