@@ -88,6 +88,12 @@ fn measured(arguments: &[&str]) -> Value {
         let at = |quantile: &str| peer[quantile]["median"].as_f64().unwrap();
         assert!(at("p50_us") <= at("p99_us") && at("p99_us") <= at("p999_us"), "{peer}");
         assert!(at("p999_us") <= 60e6, "{peer}");
+        let round = |key: &str| peer["rounds"][0][key].as_f64().unwrap();
+        assert!(round("processor_s") > 0.0, "{peer}");
+        let per_miss = peer["processor_us_per_miss"]["median"].as_f64();
+        let has_misses = round("misses") > 0.0 && report["workload"] != "scan";
+        let expected = has_misses.then(|| round("processor_s") * 1e6 / round("misses"));
+        assert_eq!(per_miss, expected, "{peer}");
     }
     assert_eq!(names, PEERS.split(',').collect(), "each peer takes part or is skipped with a reason");
     // The peer `plain` needs no feature of the machine, so it must not be skipped.

@@ -49,6 +49,8 @@ struct PeerRow<'a> {
     rate: Series,
     /// Accesses that waited for the device, as a share of all accesses.
     misses_per_access: Series,
+    /// Processor time of the process over its misses; none for scans, whose misses bring many pages.
+    processor_us_per_miss: Option<Series>,
     p50_us: Option<Series>,
     p99_us: Option<Series>,
     p999_us: Option<Series>,
@@ -167,9 +169,13 @@ fn peer_row<'a>(entry: &'a PeerRuns, workload: Workload, baselines: &Baselines<'
         (!values.is_empty()).then(|| Series::new(name, "us", values))
     };
     let misses = entry.rounds.iter().map(|run| run.misses as f64 / run.accesses as f64);
+    let missing = entry.rounds.iter().filter(|run| run.misses > 0 && workload != Workload::Scan);
+    let processor: Vec<f64> = missing.map(|run| run.processor_s * 1e6 / run.misses as f64).collect();
     PeerRow {
         peer: entry.peer,
         misses_per_access: Series::new("misses", "per access", misses.collect()),
+        processor_us_per_miss: (!processor.is_empty())
+            .then(|| Series::new("processor time a miss", "us", processor)),
         p50_us: quantile("p50", |q| q.p50_us),
         p99_us: quantile("p99", |q| q.p99_us),
         p999_us: quantile("p99.9", |q| q.p999_us),
@@ -214,6 +220,7 @@ fn text(report: &MemoryReport<'_>) -> String {
         "p99 µs",
         "p99.9 µs",
         "misses",
+        "processor µs a miss",
         "× swap",
         "× mmap-random",
         "× device",
@@ -228,6 +235,7 @@ fn text(report: &MemoryReport<'_>) -> String {
             median(&row.p99_us),
             median(&row.p999_us),
             format!("{:.3}", row.misses_per_access.median),
+            median(&row.processor_us_per_miss),
             median(&row.over_swap),
             median(&row.over_mmap_random),
             median(&row.over_device),

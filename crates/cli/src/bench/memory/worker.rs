@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use deepram_linux::clock::process_cpu_ns;
 use deepram_pager::PagerOptions;
 use deepram_peers::{Anonymous, ByCall, Memory, Paged, Pooled, SharedFile};
 use deepram_pool::{
@@ -90,6 +91,8 @@ pub(super) struct Measurement {
     pub(super) seconds: f64,
     /// Accesses that waited for the device.
     pub(super) misses: u64,
+    /// Processor time of the process, all its threads included, seconds.
+    pub(super) processor_s: f64,
     /// Latency of an access, or of a batch in a gather.
     pub(super) latency: Option<Quantiles>,
     pub(super) words_compared: u64,
@@ -193,21 +196,22 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Measurement> {
     let fill_s = began.elapsed().as_secs_f64();
     let start = Barrier::new(task.threads as usize + 1);
     memory.end_pinning();
-    // Misses are read while all threads wait between warm-up and measurement.
-    let (threads, misses) = std::thread::scope(|scope| -> anyhow::Result<(Vec<ThreadRun>, u64)> {
-        let start = &start;
-        let running: Vec<_> = (0..task.threads)
-            .map(|thread| scope.spawn(move || run_thread(task, memory, thread, start)))
-            .collect();
-        start.wait();
-        let before = misses(memory);
-        start.wait();
-        let threads = running.into_iter().map(|thread| thread.join());
-        let threads =
-            threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench panicked")));
-        let threads = threads.collect::<anyhow::Result<Vec<ThreadRun>>>()?;
-        Ok((threads, misses(memory)? - before?))
-    })?;
+    // Misses and processor time are read while all threads wait between warm-up and measurement.
+    let (threads, misses, processor_ns) =
+        std::thread::scope(|scope| -> anyhow::Result<(Vec<ThreadRun>, u64, u64)> {
+            let start = &start;
+            let running: Vec<_> = (0..task.threads)
+                .map(|thread| scope.spawn(move || run_thread(task, memory, thread, start)))
+                .collect();
+            start.wait();
+            let (before, processor_before) = (misses(memory)?, process_cpu_ns());
+            start.wait();
+            let threads = running.into_iter().map(|thread| thread.join());
+            let threads =
+                threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench panicked")));
+            let threads = threads.collect::<anyhow::Result<Vec<ThreadRun>>>()?;
+            Ok((threads, misses(memory)? - before, process_cpu_ns() - processor_before))
+        })?;
     let wrong: u64 = threads.iter().map(|thread| thread.wrong).sum();
     ensure!(wrong == 0, "{}: {wrong} accesses read a wrong value", task.peer.name());
     let mut words_compared = 0;
@@ -229,6 +233,7 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Measurement> {
         accesses: threads.iter().map(|thread| thread.measured).sum::<u64>() * each,
         seconds: time.as_secs_f64(),
         misses,
+        processor_s: processor_ns as f64 / 1e9,
         latency: latency.quantiles(),
         words_compared,
         counters: memory.counters().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),

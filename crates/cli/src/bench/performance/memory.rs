@@ -10,6 +10,21 @@ use super::page::{Quantity, Row, Section};
 use super::sections::{Files, list, median, newest, number, text};
 use crate::results::ResultFile;
 
+/// The device under the files of a bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Device {
+    Flash,
+    /// A compressed disk in memory, whose reads take a few microseconds.
+    Zram,
+}
+
+impl Device {
+    fn is_of(self, file: &ResultFile) -> bool {
+        let zram = file.machine.device.as_ref().is_some_and(|device| device.starts_with("/dev/zram"));
+        zram == (self == Self::Zram)
+    }
+}
+
 /// One workload at one number of threads.
 struct Case {
     bench: &'static str,
@@ -36,32 +51,41 @@ impl Case {
         format!("{}-{}", self.workload, self.threads)
     }
 
-    /// The newest file of this case with every one of these peers, and data larger than DRAM as `larger` says.
+    /// The newest file of this case on this device with every one of these peers, and data larger than DRAM as `larger` says.
     fn newest<'a>(
         &self,
         files: &'a Files,
+        device: Device,
         peers: &[&str],
         larger: bool,
     ) -> Option<(&'a str, &'a ResultFile)> {
-        newest(files, self.bench, |results| {
+        let found = files.iter().find(|(_, file)| {
+            let results = &file.results;
             let size = |key: &str| results[key].as_u64();
-            text(results, "workload") == self.workload
+            file.bench == self.bench
+                && device.is_of(file)
+                && text(results, "workload") == self.workload
                 && results["threads"] == self.threads
                 && (size("size_bytes") > size("dram_bytes")) == larger
                 && peers.iter().all(|name| peer(results, name).is_some())
-        })
+        });
+        found.map(|(name, file)| (name.as_str(), file))
     }
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 12] = [
     Case::new("gups", "reads", "uniform reads", 1),
     Case::new("gups", "reads", "uniform reads", 4),
+    Case::new("gups", "reads", "uniform reads", 16),
     Case::new("gups", "updates", "uniform updates", 1),
     Case::new("gups", "updates", "uniform updates", 4),
+    Case::new("gups", "updates", "uniform updates", 16),
     Case::new("zipf", "zipf", "Zipf reads", 1),
     Case::new("zipf", "zipf", "Zipf reads", 4),
+    Case::new("zipf", "zipf", "Zipf reads", 16),
     Case::new("scan", "scan", "scan", 1),
     Case::new("scan", "scan", "scan", 4),
+    Case::new("scan", "scan", "scan", 16),
 ];
 const GATHER: Case = Case::new("gather", "gather", "gather of 1,024", 1);
 
@@ -115,12 +139,68 @@ fn peers(results: &Value, names: &[&str]) -> Vec<(String, f64)> {
 
 /// The pager of `deepram run` against swap and mmap.
 pub(super) fn paging(files: &Files) -> Option<Section<'_>> {
-    let (mut rows, mut sources) = (Vec::new(), Vec::new());
-    let (mut groups, mut over_swap) = (Vec::new(), Vec::new());
+    let mut compared = compare(files, Device::Flash);
+    gathers(files, &mut compared);
+    Some(compared.section(
+        "Memory larger than DRAM",
+        "`deepram bench gups`, `zipf`, `scan` and `gather`: 2 GiB of data in 512 MiB of DRAM. Ours is the pager of \
+         `deepram run`; each peer has the same memory limit. An access that hits makes a rate larger than the device's.",
+        ("memory", "Rate of the pager over that of swap"),
+    ))
+}
+
+/// The same on zram.
+pub(super) fn paging_on_zram(files: &Files) -> Option<Section<'_>> {
+    Some(compare(files, Device::Zram).section(
+        "Memory larger than DRAM, on zram",
+        "The same benches with all files on a compressed disk in memory, whose reads take a few microseconds: nearly all of the time \
+         is that of software.",
+        ("memory-zram", "Rate of the pager over that of swap, on zram"),
+    ))
+}
+
+/// The pager and its peers on one device.
+#[derive(Default)]
+struct Compared<'a> {
+    rows: Vec<Row>,
+    sources: Vec<(&'a str, &'a ResultFile)>,
+    /// Names of the cases, and the rate of the pager over that of swap in each.
+    groups: Vec<String>,
+    over_swap: Vec<Option<f64>>,
+}
+
+impl<'a> Compared<'a> {
+    /// The section with these comparisons; `chart`: stem of the file name, and title.
+    fn section(self, title: &'static str, about: &'static str, chart: (&'static str, &str)) -> Section<'a> {
+        let series = vec![Bars { name: "pager / swap".into(), values: self.over_swap }];
+        let (name, chart_title) = chart;
+        Section {
+            title,
+            about,
+            rows: self.rows,
+            chart: bars(
+                name,
+                chart_title,
+                Axis::log("ratio", "×"),
+                self.groups,
+                series,
+                Some(("equal", 1.0)),
+            ),
+            sources: self.sources,
+        }
+    }
+}
+
+/// All cases of this device.
+fn compare(files: &Files, on: Device) -> Compared<'_> {
+    let mut compared = Compared::default();
     for case in &CASES {
-        let Some(source) = case.newest(files, &["pager", "swap"], true) else { continue };
-        sources.push(source);
+        let Some(source) = case.newest(files, on, &["pager", "swap"], true) else { continue };
+        compared.sources.push(source);
         let results = &source.1.results;
+        let swap = ratio(results, "pager", "over_swap", "swap");
+        compared.groups.push(case.name());
+        compared.over_swap.push(swap);
         let row = Row {
             name: case.name(),
             ours: rate(results, "pager").map(|rate| Quantity::new(rate, unit(case))),
@@ -128,91 +208,102 @@ pub(super) fn paging(files: &Files) -> Option<Section<'_>> {
             device: device(results, case),
             ..Row::default()
         };
-        let swap = ratio(results, "pager", "over_swap", "swap");
-        groups.push(case.name());
-        over_swap.push(swap);
         if case.workload == "scan" {
-            let over_mmap = ratio(results, "pager", "over_mmap", "mmap");
-            let over_device = median(&peer(results, "pager")?["over_device"]);
-            rows.push(Row {
-                goal: find("scan"),
-                ratio: over_mmap.map(|ratio| Quantity::new(ratio, "× mmap")),
-                ..row.clone()
-            });
-            rows.push(Row {
-                name: format!("{}, of the device", row.name),
-                goal: find("scan-device"),
-                ratio: over_device.map(|ratio| Quantity::new(ratio, "× device")),
-                peers: Vec::new(),
-                ..row
-            });
+            compared.rows.extend(scan_rows(results, row));
             continue;
         }
-        rows.push(Row {
+        compared.rows.push(Row {
             goal: find(&case.goal_id()),
             ratio: swap.map(|ratio| Quantity::new(ratio, "× swap")),
-            ..row.clone()
+            ..row
         });
-        let tail = |name: &str| median(&peer(results, name)?["p999_us"]);
-        if case.workload == "updates"
-            && let (Some(ours), Some(theirs)) = (tail("pager"), tail("swap"))
-        {
-            rows.push(Row {
-                name: format!("{}, p99.9", case.name()),
-                goal: find("updates-tail"),
-                ours: Some(Quantity::new(ours, "µs")),
-                peers: vec![("swap".into(), theirs)],
-                ratio: Some(Quantity::new(ours / theirs, "× swap")),
-                device: None,
-            });
-        }
+        compared.rows.extend(updates_tail(results, case));
+        compared.rows.extend(processor_time(results, case, on));
         if case.workload == "reads" && case.threads == 1 {
-            rows.extend(fault_service(results));
+            compared.rows.extend(fault_service(results, on));
         }
     }
-    if let Some(source) = GATHER.newest(files, &["pager"], true) {
-        sources.push(source);
-        let results = &source.1.results;
-        let row = Row {
-            name: GATHER.name(),
-            goal: find("gather-device"),
-            ours: rate(results, "pager").map(|rate| Quantity::new(rate, "k/s")),
-            peers: peers(results, &["mmap-random", "swap"]),
-            ratio: median(&peer(results, "pager")?["over_device"])
-                .map(|ratio| Quantity::new(ratio, "× device")),
-            device: device(results, &GATHER),
-        };
-        let plain_loop = newest(files, "gather", |results| {
-            results["hints"] == false && peer(results, "mmap-random").is_some()
-        });
-        let plain_rate = plain_loop.and_then(|(_, file)| rate(&file.results, "mmap-random"));
-        if let (Some(ours), Some(theirs)) = (row.ours.clone(), plain_rate) {
-            sources.extend(plain_loop);
-            rows.push(Row {
-                name: format!("{}, over a plain loop", row.name),
-                goal: find("gather"),
-                peers: vec![("mmap-random, plain loop".into(), theirs)],
-                ratio: Some(Quantity::new(ours.value / theirs, "× plain loop")),
-                device: None,
-                ours: Some(ours),
-            });
-        }
-        rows.push(row);
-    }
-    let series = vec![Bars { name: "pager / swap".into(), values: over_swap }];
-    let title = "Rate of the pager over that of swap";
-    Some(Section {
-        title: "Memory larger than DRAM",
-        about: "`deepram bench gups`, `zipf`, `scan` and `gather`: 2 GiB of data in 512 MiB of DRAM. Ours is the pager of \
-                `deepram run`; each peer has the same memory limit. An access that hits makes a rate larger than the device's.",
-        rows,
-        chart: bars("memory", title, Axis::log("ratio", "×"), groups, series, Some(("equal", 1.0))),
-        sources,
+    compared
+}
+
+/// A scan against mmap and against the device; `row` is the rest of both rows.
+fn scan_rows(results: &Value, row: Row) -> [Row; 2] {
+    let over_mmap = ratio(results, "pager", "over_mmap", "mmap");
+    let over_device = peer(results, "pager").and_then(|pager| median(&pager["over_device"]));
+    let of_device = Row {
+        name: format!("{}, of the device", row.name),
+        goal: find("scan-device"),
+        ratio: over_device.map(|ratio| Quantity::new(ratio, "× device")),
+        peers: Vec::new(),
+        ..row.clone()
+    };
+    let of_mmap =
+        Row { goal: find("scan"), ratio: over_mmap.map(|ratio| Quantity::new(ratio, "× mmap")), ..row };
+    [of_mmap, of_device]
+}
+
+/// The slowest updates.
+fn updates_tail(results: &Value, case: &Case) -> Option<Row> {
+    let tail = |name: &str| median(&peer(results, name)?["p999_us"]);
+    let (ours, theirs) = (tail("pager")?, tail("swap")?);
+    (case.workload == "updates").then(|| Row {
+        name: format!("{}, p99.9", case.name()),
+        goal: find("updates-tail"),
+        ours: Some(Quantity::new(ours, "µs")),
+        peers: vec![("swap".into(), theirs)],
+        ratio: Some(Quantity::new(ours / theirs, "× swap")),
+        device: None,
     })
 }
 
+/// Processor time of a miss of Zipf reads by four threads, where accesses that hit take little of it.
+fn processor_time(results: &Value, case: &Case, on: Device) -> Option<Row> {
+    let of = |name: &str| median(&peer(results, name)?["processor_us_per_miss"]);
+    let ours = of("pager").filter(|_| case.workload == "zipf" && case.threads == 4)?;
+    let theirs = ["swap", "mmap-random"].into_iter().filter_map(|name| Some((name.to_owned(), of(name)?)));
+    Some(Row {
+        name: format!("{}, processor time a miss", case.name()),
+        goal: find("processor-time").filter(|_| on == Device::Zram),
+        ours: Some(Quantity::new(ours, "µs")),
+        peers: theirs.collect(),
+        ..Row::default()
+    })
+}
+
+/// Gathers against the device and against a plain loop.
+fn gathers<'a>(files: &'a Files, compared: &mut Compared<'a>) {
+    let Some(source) = GATHER.newest(files, Device::Flash, &["pager"], true) else { return };
+    compared.sources.push(source);
+    let results = &source.1.results;
+    let over_device = peer(results, "pager").and_then(|pager| median(&pager["over_device"]));
+    let row = Row {
+        name: GATHER.name(),
+        goal: find("gather-device"),
+        ours: rate(results, "pager").map(|rate| Quantity::new(rate, "k/s")),
+        peers: peers(results, &["mmap-random", "swap"]),
+        ratio: over_device.map(|ratio| Quantity::new(ratio, "× device")),
+        device: device(results, &GATHER),
+    };
+    let plain_loop = newest(files, "gather", |results| {
+        results["hints"] == false && peer(results, "mmap-random").is_some()
+    });
+    let plain_rate = plain_loop.and_then(|(_, file)| rate(&file.results, "mmap-random"));
+    if let (Some(ours), Some(theirs)) = (row.ours.clone(), plain_rate) {
+        compared.sources.extend(plain_loop);
+        compared.rows.push(Row {
+            name: format!("{}, over a plain loop", row.name),
+            goal: find("gather"),
+            peers: vec![("mmap-random, plain loop".into(), theirs)],
+            ratio: Some(Quantity::new(ours.value / theirs, "× plain loop")),
+            device: None,
+            ours: Some(ours),
+        });
+    }
+    compared.rows.push(row);
+}
+
 /// Time of a fault above that of the device's read, from the rate and the misses of uniform reads by one thread.
-fn fault_service(results: &Value) -> Option<Row> {
+fn fault_service(results: &Value, on: Device) -> Option<Row> {
     let pager = peer(results, "pager")?;
     let misses = median(&pager["misses_per_access"])?;
     let is_read =
@@ -221,7 +312,7 @@ fn fault_service(results: &Value) -> Option<Row> {
     let service = 1e3 / rate(results, "pager")? / misses - 1e3 / device;
     Some(Row {
         name: "fault service above the device's time, 1 thread".into(),
-        goal: find("fault-service"),
+        goal: find(if on == Device::Zram { "fault-service-zram" } else { "fault-service" }),
         ours: Some(Quantity::new(service, "µs")),
         device: Some(format!("4 KiB read {} µs", plain(1e3 / device))),
         ..Row::default()
@@ -232,7 +323,7 @@ fn fault_service(results: &Value) -> Option<Row> {
 pub(super) fn mapped_pool(files: &Files) -> Option<Section<'_>> {
     let (mut rows, mut sources) = (Vec::new(), Vec::new());
     for case in &CASES {
-        let Some(source) = case.newest(files, &["pool", "pager"], true) else { continue };
+        let Some(source) = case.newest(files, Device::Flash, &["pool", "pager"], true) else { continue };
         sources.push(source);
         let results = &source.1.results;
         rows.push(Row {
@@ -257,7 +348,7 @@ pub(super) fn mapped_pool(files: &Files) -> Option<Section<'_>> {
 pub(super) fn loads_by_call(files: &Files) -> Option<Section<'_>> {
     let (mut rows, mut sources) = (Vec::new(), Vec::new());
     for case in CASES.iter().chain([&GATHER]) {
-        let Some(source) = case.newest(files, &["pool-load"], true) else { continue };
+        let Some(source) = case.newest(files, Device::Flash, &["pool-load"], true) else { continue };
         sources.push(source);
         let results = &source.1.results;
         let over_unpromoted = median(&peer(results, "pool-load")?["over_unpromoted"]);
@@ -289,7 +380,7 @@ pub(super) fn loads_by_call(files: &Files) -> Option<Section<'_>> {
 pub(super) fn in_dram(files: &Files) -> Option<Section<'_>> {
     let (mut rows, mut sources) = (Vec::new(), Vec::new());
     for case in &CASES {
-        let Some(source) = case.newest(files, &["pager"], false) else { continue };
+        let Some(source) = case.newest(files, Device::Flash, &["pager"], false) else { continue };
         let results = &source.1.results;
         let Some(ratio) = ratio(results, "pager", "over_plain", "plain") else { continue };
         sources.push(source);
@@ -350,12 +441,33 @@ mod tests {
     }
 
     #[test]
+    fn zram_has_a_table_of_its_own_with_the_processor_time_of_a_miss() {
+        let peer = |name: &str, rate: f64, processor: f64| json!({"peer": name, "rate": {"median": rate}, "processor_us_per_miss": {"median": processor}});
+        let results = json!({
+            "workload": "zipf", "threads": 4, "size_bytes": 2 << 30, "dram_bytes": 512 << 20,
+            "peers": [peer("pager", 340.0, 25.0), peer("swap", 200.0, 15.0)],
+        });
+        let (name, mut on_zram) = file(results);
+        (on_zram.bench, on_zram.machine.device) = ("zipf".into(), Some("/dev/zram1".into()));
+        let files = [(name, on_zram)];
+        assert!(paging(&files).unwrap().rows.is_empty());
+        let section = paging_on_zram(&files).unwrap();
+        let [rate, processor] = &section.rows[..] else { panic!("two rows") };
+        assert_eq!((rate.ratio.clone(), reached(rate)), (Some(Quantity::new(1.7, "× swap")), Some(true)));
+        assert_eq!(
+            (processor.ours.clone(), reached(processor)),
+            (Some(Quantity::new(25.0, "µs")), Some(false))
+        );
+        assert_eq!(processor.peers, [("swap".to_owned(), 15.0)]);
+    }
+
+    #[test]
     fn the_time_of_a_fault_above_the_device_follows_from_rate_and_misses() {
         let results = json!({
             "device": [{"bytes": 4096, "queue_depth": 1, "written": false, "median": 20.0}],
             "peers": [{"peer": "pager", "rate": {"median": 25.0}, "misses_per_access": {"median": 0.75}}],
         });
-        let row = fault_service(&results).unwrap();
+        let row = fault_service(&results, Device::Flash).unwrap();
         let service = row.ours.unwrap().value;
         assert!((service - (40.0 / 0.75 - 50.0)).abs() < 1e-9, "{service}");
     }

@@ -22,6 +22,7 @@ pub(super) fn all(files: &Files) -> Vec<Section<'_>> {
         sync(files),
         open(files),
         memory::paging(files),
+        memory::paging_on_zram(files),
         memory::mapped_pool(files),
         memory::loads_by_call(files),
         memory::in_dram(files),
