@@ -444,7 +444,7 @@ mod tests {
     fn zram_has_a_table_of_its_own_with_the_processor_time_of_a_miss() {
         let peer = |name: &str, rate: f64, processor: f64| json!({"peer": name, "rate": {"median": rate}, "processor_us_per_miss": {"median": processor}});
         let results = json!({
-            "workload": "zipf", "threads": 4, "size_bytes": 2 << 30, "dram_bytes": 512 << 20,
+            "workload": "zipf", "threads": 4, "size_bytes": 2u64 << 30, "dram_bytes": 512 << 20,
             "peers": [peer("pager", 340.0, 25.0), peer("swap", 200.0, 15.0)],
         });
         let (name, mut on_zram) = file(results);
