@@ -101,10 +101,15 @@ fn rates(workload: Workload, entry: &PeerRuns) -> Vec<f64> {
     entry.rounds.iter().map(|run| rate(workload, run)).collect()
 }
 
+/// The series of these values, if there are any.
+fn series(name: &str, unit: &'static str, values: impl Iterator<Item = f64>) -> Option<Series> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| Series::new(name, unit, values))
+}
+
 /// Ratio of two peers in each round.
 fn ratios(name: &str, ours: &[f64], theirs: &[f64]) -> Option<Series> {
-    let values: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
-    (!values.is_empty()).then(|| Series::new(name, "x", values))
+    series(name, "x", ours.iter().zip(theirs).map(|(a, b)| a / b))
 }
 
 /// Makes the report of a bench.
@@ -165,17 +170,15 @@ fn peer_row<'a>(entry: &'a PeerRuns, workload: Workload, baselines: &Baselines<'
     let own = rates(workload, entry);
     let promoted = entry.peer == Peer::PoolLoad;
     let quantile = |name: &str, of: fn(&Quantiles) -> f64| {
-        let values: Vec<f64> = entry.rounds.iter().filter_map(|run| run.latency.as_ref().map(of)).collect();
-        (!values.is_empty()).then(|| Series::new(name, "us", values))
+        series(name, "us", entry.rounds.iter().filter_map(|run| run.latency.as_ref().map(of)))
     };
     let misses = entry.rounds.iter().map(|run| run.misses as f64 / run.accesses as f64);
-    let missing = entry.rounds.iter().filter(|run| run.misses > 0 && workload != Workload::Scan);
-    let processor: Vec<f64> = missing.map(|run| run.processor_s * 1e6 / run.misses as f64).collect();
+    let missed = entry.rounds.iter().filter(|run| run.misses > 0 && workload != Workload::Scan);
+    let processor = missed.map(|run| run.processor_s * 1e6 / run.misses as f64);
     PeerRow {
         peer: entry.peer,
         misses_per_access: Series::new("misses", "per access", misses.collect()),
-        processor_us_per_miss: (!processor.is_empty())
-            .then(|| Series::new("processor time a miss", "us", processor)),
+        processor_us_per_miss: series("processor time a miss", "us", processor),
         p50_us: quantile("p50", |q| q.p50_us),
         p99_us: quantile("p99", |q| q.p99_us),
         p999_us: quantile("p99.9", |q| q.p999_us),

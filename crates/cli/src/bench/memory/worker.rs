@@ -204,13 +204,14 @@ fn measure(task: &Task, memory: &dyn Memory) -> anyhow::Result<Measurement> {
                 .map(|thread| scope.spawn(move || run_thread(task, memory, thread, start)))
                 .collect();
             start.wait();
-            let (before, processor_before) = (misses(memory)?, process_cpu_ns());
+            // An error is returned after the second wait, without which the threads would not end.
+            let (before, processor_before) = (misses(memory), process_cpu_ns());
             start.wait();
             let threads = running.into_iter().map(|thread| thread.join());
             let threads =
                 threads.map(|thread| thread.unwrap_or_else(|_| bail!("a thread of the bench panicked")));
             let threads = threads.collect::<anyhow::Result<Vec<ThreadRun>>>()?;
-            Ok((threads, misses(memory)? - before, process_cpu_ns() - processor_before))
+            Ok((threads, misses(memory)? - before?, process_cpu_ns() - processor_before))
         })?;
     let wrong: u64 = threads.iter().map(|thread| thread.wrong).sum();
     ensure!(wrong == 0, "{}: {wrong} accesses read a wrong value", task.peer.name());

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::charts::bars;
 use super::goals::find;
 use super::page::{Quantity, Row, Section};
-use super::sections::{Files, list, median, newest, number, text};
+use super::sections::{Files, list, median, newest_file, number, text};
 use crate::results::ResultFile;
 
 /// The device under the files of a bench.
@@ -59,17 +59,15 @@ impl Case {
         peers: &[&str],
         larger: bool,
     ) -> Option<(&'a str, &'a ResultFile)> {
-        let found = files.iter().find(|(_, file)| {
+        newest_file(files, self.bench, |file| {
             let results = &file.results;
             let size = |key: &str| results[key].as_u64();
-            file.bench == self.bench
-                && device.is_of(file)
+            device.is_of(file)
                 && text(results, "workload") == self.workload
                 && results["threads"] == self.threads
                 && (size("size_bytes") > size("dram_bytes")) == larger
                 && peers.iter().all(|name| peer(results, name).is_some())
-        });
-        found.map(|(name, file)| (name.as_str(), file))
+        })
     }
 }
 
@@ -284,8 +282,9 @@ fn gathers<'a>(files: &'a Files, compared: &mut Compared<'a>) {
         ratio: over_device.map(|ratio| Quantity::new(ratio, "× device")),
         device: device(results, &GATHER),
     };
-    let plain_loop = newest(files, "gather", |results| {
-        results["hints"] == false && peer(results, "mmap-random").is_some()
+    let plain_loop = newest_file(files, "gather", |file| {
+        let results = &file.results;
+        Device::Flash.is_of(file) && results["hints"] == false && peer(results, "mmap-random").is_some()
     });
     let plain_rate = plain_loop.and_then(|(_, file)| rate(&file.results, "mmap-random"));
     if let (Some(ours), Some(theirs)) = (row.ours.clone(), plain_rate) {

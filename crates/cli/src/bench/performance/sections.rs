@@ -46,7 +46,16 @@ pub(super) fn newest<'a>(
     bench: &str,
     fits: impl Fn(&Value) -> bool,
 ) -> Option<(&'a str, &'a ResultFile)> {
-    let found = files.iter().find(|(_, file)| file.bench == bench && fits(&file.results));
+    newest_file(files, bench, |file| fits(&file.results))
+}
+
+/// The newest file of this bench that fits.
+pub(super) fn newest_file<'a>(
+    files: &'a Files,
+    bench: &str,
+    fits: impl Fn(&ResultFile) -> bool,
+) -> Option<(&'a str, &'a ResultFile)> {
+    let found = files.iter().find(|(_, file)| file.bench == bench && fits(file));
     found.map(|(name, file)| (name.as_str(), file))
 }
 
