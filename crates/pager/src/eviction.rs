@@ -17,7 +17,7 @@ use super::direct_io::MoveArea;
 use super::fatal::discard;
 use super::huge_pages::key;
 use super::page_table::{CHUNK_BYTES, PageState, SwapSlot};
-use super::service::Trigger;
+use super::service::{SharedProcessor, Trigger};
 use super::stats::add;
 use super::write_back::{WriteBack, WriteRun};
 use super::{AddressSpace, Inner, PAGE, contiguous_ranges};
@@ -76,7 +76,9 @@ impl Inner {
     pub(super) fn run_evictor(self: &Arc<Self>, first: bool, write_back: &mut WriteBack) {
         let mut last_poll: Option<Instant> = None;
         let mut stagers = Vec::new();
+        let mut processor = SharedProcessor::default();
         while !self.stopping.load(Relaxed) {
+            self.handler_group.get().into_iter().for_each(|group| processor.follow(group));
             let wake_ups = self.frames.wake_ups();
             if first {
                 stagers.extend(self.start_stagers());

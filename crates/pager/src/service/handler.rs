@@ -109,8 +109,8 @@ impl<'a, B: Backing> Handler<'a, B> {
             let (taken_at, thread) = (Instant::now(), fault.thread);
             // A thread that waits for a read is pinned while the read is in flight, other threads before they are
             // woken.
-            let alone = self.group.note_fault(thread);
-            if alone && !self.group.has_pinned(thread) && !backing.needs_read(session, fault) {
+            let pins = self.group.note_fault(thread, taken_at);
+            if pins && !self.group.has_pinned(thread) && !backing.needs_read(session, fault) {
                 self.group.pin(thread);
             }
             match backing.begin_fault(session, fault) {
@@ -118,7 +118,7 @@ impl<'a, B: Backing> Handler<'a, B> {
                     let cause = ReadCause::Fault { thread, taken_at, fault };
                     self.start_read(request, InFlightRead { pages: vec![page], cause });
                     self.enqueue(&neighbours, probe);
-                    if alone {
+                    if pins {
                         // The device works meanwhile.
                         self.reads.submit();
                         self.group.pin(thread);

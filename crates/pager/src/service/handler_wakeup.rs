@@ -1,9 +1,10 @@
 //! Chooses which handler thread wakes on a fault: all handlers, or only the leading handler while a single thread
-//! faults (docs/adr/0022).
+//! faults (docs/adr/0022) or several that share its processor (docs/adr/0058).
 //!
 //! Waking a handler on another processor costs the faulting thread a quarter of a device read on a virtual machine. So
 //! while one thread faults alone, only the leading handler wakes, and the faulting thread is pinned to the leading
 //! handler's processor: otherwise the kernel would move the thread to an idle processor, away from the leading handler.
+//! The same goes for several threads, as long as they mostly wait for faults (`colocation.rs`).
 //! Each handler leads for a trial of some faults; the handler whose reads completed soonest leads afterwards. A thread that
 //! has not faulted for [`PINNED_FOR`] gets its own affinity mask back: pinning a thread at each fault anew costs a third of a
 //! fault without a read.
@@ -12,13 +13,15 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
 
+use super::colocation::FaultingThreads;
 use super::event_loop;
+use deepram_linux::clock::thread_cpu_ns_of;
 use deepram_linux::descriptors::OpenGuard;
 use deepram_linux::lock::lock;
 
@@ -65,9 +68,11 @@ pub struct HandlerGroup {
     may_lead: bool,
     /// Index of the leading handler, or [`ALL_WAKE`].
     leader: AtomicUsize,
-    lone: Mutex<LoneThread>,
-    /// The faulting thread that is pinned now.
-    pinned: Mutex<Option<PinnedThread>>,
+    /// Whether several faulting threads share the leading handler's processor.
+    shares_processor: AtomicBool,
+    faulting: Mutex<Faulting>,
+    /// The faulting threads that are pinned now.
+    pinned: Mutex<Vec<PinnedThread>>,
     /// Number of callers that currently suspend pinning ([`HandlerGroup::suspend_pinning`]).
     suspensions: AtomicUsize,
     on_failure: OnFailure,
@@ -79,19 +84,26 @@ impl fmt::Debug for HandlerGroup {
     }
 }
 
-/// Statistics about the thread that may be faulting alone.
-#[derive(Debug, Default)]
-struct LoneThread {
-    thread: i32,
-    /// At most [`LONE_SCORE`].
-    score: u32,
+/// What is known of the threads that fault, and the choice of the leader.
+#[derive(Debug)]
+struct Faulting {
+    lone: LoneThread,
+    threads: FaultingThreads,
     trial: Option<LeaderTrial>,
     /// Leader that the last trial chose, and the time of the choice.
     best: Option<(usize, Instant)>,
     /// Time at which other threads last wanted the leading handler's processor.
     contended: Option<Instant>,
-    /// The kernel does not allow the thread to be pinned to any handler's processor.
+    /// The kernel does not allow a thread to be pinned to any handler's processor.
     cannot_pin: bool,
+}
+
+/// The thread that may be faulting alone.
+#[derive(Debug, Default)]
+struct LoneThread {
+    thread: i32,
+    /// At most [`LONE_SCORE`].
+    score: u32,
 }
 
 /// A trial in progress: the read times of each handler as leader.
@@ -138,21 +150,21 @@ impl LeaderTrial {
 
 impl HandlerGroup {
     /// Creates the group of `members` for the faults of `uffd`. All handlers wake at first; if a handler is not pinned,
-    /// a fault wakes only one handler. Faulting threads are pinned only if `lone_threads_may_be_pinned`.
+    /// a fault wakes only one handler. Faulting threads are pinned only if `threads_may_be_pinned`.
     ///
     /// # Errors
     /// The kernel refuses the call.
     pub fn new(
         members: Vec<HandlerPoll>,
         uffd: BorrowedFd<'_>,
-        lone_threads_may_be_pinned: bool,
+        threads_may_be_pinned: bool,
         on_failure: OnFailure,
     ) -> io::Result<Self> {
         let uffd = OpenGuard::acquire().duplicate(uffd)?;
         for HandlerPoll { poll, cpu } in &members {
             event_loop::add_uffd(poll, &uffd, cpu.is_none())?;
         }
-        let may_lead = lone_threads_may_be_pinned
+        let may_lead = threads_may_be_pinned
             && members.len() > 1
             && members.iter().all(|member| member.cpu.is_some());
         Ok(Self {
@@ -160,7 +172,15 @@ impl HandlerGroup {
             uffd,
             may_lead,
             leader: AtomicUsize::new(ALL_WAKE),
-            lone: Mutex::default(),
+            shares_processor: AtomicBool::new(false),
+            faulting: Mutex::new(Faulting {
+                lone: LoneThread::default(),
+                threads: FaultingThreads::new(Instant::now()),
+                trial: None,
+                best: None,
+                contended: None,
+                cannot_pin: false,
+            }),
             pinned: Mutex::default(),
             suspensions: AtomicUsize::new(0),
             on_failure,
@@ -174,51 +194,72 @@ impl HandlerGroup {
 
     /// Counts a fault of `thread` that handler `own_index` is about to serve. Returns whether the thread is to be
     /// pinned to this handler's processor.
-    fn note_fault(&self, own_index: usize, thread: i32) -> bool {
+    fn note_fault(&self, own_index: usize, thread: i32, now: Instant) -> bool {
         if !self.may_lead || thread == 0 {
             return false;
         }
-        let mut lone = lock(&self.lone);
-        lone.count_fault(thread);
+        let mut faulting = lock(&self.faulting);
+        faulting.lone.count_fault(thread);
+        if self.may_share_processor() && faulting.threads.count_fault(thread, now, thread_cpu_ns_of) {
+            lock(&self.pinned).retain(|of| faulting.threads.contains(of.thread));
+        }
+        let score = faulting.lone.score;
+        let together = faulting.threads.together();
         match self.leader.load(Relaxed) {
-            ALL_WAKE if lone.score == LONE_SCORE && !lone.cannot_pin => {
-                let known = lone.best.filter(|(_, since)| since.elapsed() < TRIAL_VALID);
+            ALL_WAKE if (score == LONE_SCORE || together) && !faulting.cannot_pin => {
+                let known = faulting.best.filter(|(_, since)| since.elapsed() < TRIAL_VALID);
                 if known.is_none() {
-                    lone.trial = Some(LeaderTrial::new(own_index, self.members.len()));
+                    faulting.trial = Some(LeaderTrial::new(own_index, self.members.len()));
                 }
                 self.set_leader(known.map_or(own_index, |(best, _)| best));
             }
             ALL_WAKE => {}
-            _ if lone.score < LONE_SCORE_LOST => self.wake_all(&mut lone),
+            _ if score < LONE_SCORE_LOST && !together => self.wake_all(&mut faulting),
             leader
-                if lone.trial.is_none()
-                    && lone.best.is_none_or(|(_, since)| since.elapsed() > TRIAL_VALID) =>
+                if faulting.trial.is_none()
+                    && faulting.best.is_none_or(|(_, since)| since.elapsed() > TRIAL_VALID) =>
             {
-                lone.trial = Some(LeaderTrial::new(leader, self.members.len()));
+                faulting.trial = Some(LeaderTrial::new(leader, self.members.len()));
             }
             _ => {}
         }
-        self.leader.load(Relaxed) == own_index && lone.thread == thread
+        let leads = self.leader.load(Relaxed) == own_index;
+        if leads {
+            self.shares_processor.store(together, Relaxed);
+        }
+        leads && (together || faulting.lone.thread == thread)
+    }
+
+    /// Whether several faulting threads may share a processor: measured with two handlers only, where one processor
+    /// serves as many faults as both.
+    fn may_share_processor(&self) -> bool {
+        self.members.len() == 2
+    }
+
+    /// The processor that several faulting threads share now, if any.
+    pub(super) fn shared_processor(&self) -> Option<usize> {
+        let shares = self.shares_processor.load(Relaxed);
+        self.members.get(self.leader.load(Relaxed)).filter(|_| shares).and_then(|leader| leader.cpu)
     }
 
     /// Records how long the leading handler took for a read that a fault waited for.
     fn note_read_time(&self, own_index: usize, time: Duration) {
-        let mut lone = lock(&self.lone);
-        let Some(trial) = lone.trial.as_mut().filter(|_| self.leader.load(Relaxed) == own_index) else {
+        let mut faulting = lock(&self.faulting);
+        let Some(trial) = faulting.trial.as_mut().filter(|_| self.leader.load(Relaxed) == own_index) else {
             return;
         };
         trial.samples.push(u32::try_from(time.as_nanos()).unwrap_or(u32::MAX));
         if trial.samples.len() == TRIAL_READS {
             let mut samples: Vec<u32> = trial.samples.drain(..).skip(TRIAL_WARM_UP).collect();
             samples.sort_unstable();
-            self.finish_turn(&mut lone, own_index, samples[samples.len() / 2]);
+            self.finish_turn(&mut faulting, own_index, samples[samples.len() / 2]);
         }
     }
 
     /// Records the median read time of a handler that has led its part of the trial, and makes the next handler the
     /// leader.
-    fn finish_turn(&self, lone: &mut LoneThread, own_index: usize, median: u32) {
-        let Some(trial) = &mut lone.trial else { return };
+    fn finish_turn(&self, faulting: &mut Faulting, own_index: usize, median: u32) {
+        let Some(trial) = &mut faulting.trial else { return };
         trial.samples.clear();
         trial.medians[own_index] = Some(median);
         if let Some(next) = trial.next_untried() {
@@ -226,49 +267,54 @@ impl HandlerGroup {
         }
         let best = trial.best();
         let unfit = trial.medians[best] == Some(u32::MAX);
-        lone.trial = None;
+        faulting.trial = None;
         if unfit {
-            lone.cannot_pin = true;
-            return self.wake_all(lone);
+            faulting.cannot_pin = true;
+            return self.wake_all(faulting);
         }
-        lone.best = Some((best, Instant::now()));
+        faulting.best = Some((best, Instant::now()));
         self.set_leader(best);
     }
 
-    /// Pins a waiting thread to the handler's processor, if the thread's affinity mask allows that processor. Releases the
-    /// thread that was pinned before.
+    /// Pins a waiting thread to the handler's processor, if the thread's affinity mask allows that processor. Unless
+    /// several threads share the processor, releases the thread that was pinned before.
     fn pin(&self, own_index: usize, thread: i32) {
         let mut pinned = lock(&self.pinned);
         if self.suspensions.load(SeqCst) > 0
-            || pinned.as_ref().is_some_and(|of| (of.handler, of.thread) == (own_index, thread))
+            || pinned.iter().any(|of| (of.handler, of.thread) == (own_index, thread))
         {
             return;
         }
-        *pinned = None;
+        let shares = self.shares_processor.load(Relaxed);
+        pinned.retain(|of| shares && of.thread != thread);
         // The fault may come from another process that reads this process's memory, or from a child that shares it.
         let (Some(cpu), true) = (self.members[own_index].cpu, is_own_thread(thread)) else { return };
-        *pinned = PinnedThread::pin(own_index, thread, cpu);
-        if pinned.is_some() {
-            return;
+        if let Some(new) = PinnedThread::pin(own_index, thread, cpu) {
+            return pinned.push(new);
         }
         drop(pinned);
-        let mut lone = lock(&self.lone);
-        if lone.trial.is_some() {
-            self.finish_turn(&mut lone, own_index, u32::MAX);
+        let mut faulting = lock(&self.faulting);
+        if faulting.trial.is_some() {
+            self.finish_turn(&mut faulting, own_index, u32::MAX);
         } else {
-            lone.best = None;
-            self.wake_all(&mut lone);
+            faulting.best = None;
+            self.wake_all(&mut faulting);
         }
     }
 
-    /// The thread that a handler has pinned.
-    fn pinned_by(&self, own_index: usize) -> Option<i32> {
-        lock(&self.pinned).as_ref().filter(|of| of.handler == own_index).map(|of| of.thread)
+    /// Whether a handler has pinned a thread.
+    fn has_pinned(&self, own_index: usize, thread: i32) -> bool {
+        lock(&self.pinned).iter().any(|of| (of.handler, of.thread) == (own_index, thread))
     }
 
-    /// Releases the thread that a handler has pinned.
+    /// Number of threads that a handler has pinned.
+    fn pinned_count(&self, own_index: usize) -> usize {
+        lock(&self.pinned).iter().filter(|of| of.handler == own_index).count()
+    }
+
+    /// Releases the threads that a handler has pinned.
     fn unpin(&self, own_index: usize) {
-        drop(lock(&self.pinned).take_if(|of| of.handler == own_index));
+        lock(&self.pinned).retain(|of| of.handler != own_index);
     }
 
     /// Gives every thread its own affinity mask back until the result is dropped. Several callers may suspend pinning
@@ -276,7 +322,7 @@ impl HandlerGroup {
     pub fn suspend_pinning(&self) -> PinningSuspended<'_> {
         self.suspensions.fetch_add(1, SeqCst);
         // A handler about to pin a thread sees the count.
-        *lock(&self.pinned) = None;
+        lock(&self.pinned).clear();
         PinningSuspended(self)
     }
 
@@ -289,8 +335,9 @@ impl HandlerGroup {
         (0..self.members.len()).filter(|n| *n != leader).for_each(|n| self.set_wakes(n, false));
     }
 
-    fn wake_all(&self, lone: &mut LoneThread) {
-        (lone.score, lone.trial) = (0, None);
+    fn wake_all(&self, faulting: &mut Faulting) {
+        (faulting.lone.score, faulting.trial) = (0, None);
+        self.shares_processor.store(false, Relaxed);
         self.leader.store(ALL_WAKE, Relaxed);
         (0..self.members.len()).for_each(|n| self.set_wakes(n, true));
     }
@@ -350,14 +397,14 @@ impl Drop for PinnedThread {
 pub struct GroupHandle<'a> {
     group: &'a HandlerGroup,
     own_index: usize,
-    /// Whether the pinned thread has its page and is probably running on this processor.
-    pinned_is_running: bool,
+    /// The threads pinned here that wait for a page.
+    waiting: Vec<i32>,
 }
 
 impl<'a> GroupHandle<'a> {
     /// The handle of the handler with this index.
     pub fn new(group: &'a HandlerGroup, own_index: usize) -> Self {
-        Self { group, own_index, pinned_is_running: false }
+        Self { group, own_index, waiting: Vec::new() }
     }
 
     /// Descriptor on which the handler sleeps.
@@ -370,7 +417,7 @@ impl<'a> GroupHandle<'a> {
         self.group.members[self.own_index].cpu.into_iter().for_each(event_loop::pin_to_cpu);
     }
 
-    /// Whether this handler serves faults now. Releases the pinned thread if it does not.
+    /// Whether this handler serves faults now. Releases its pinned threads if it does not.
     pub fn is_on_duty(&mut self) -> bool {
         let leader = self.group.leader.load(Relaxed);
         let on_duty = leader == ALL_WAKE || leader == self.own_index;
@@ -380,37 +427,45 @@ impl<'a> GroupHandle<'a> {
         on_duty
     }
 
-    /// Counts a fault of `thread` that is about to be served. Returns whether the thread faults alone and is to be
-    /// pinned here while it waits.
-    pub fn note_fault(&mut self, thread: i32) -> bool {
-        let alone = self.group.note_fault(self.own_index, thread);
-        if !alone {
+    /// Counts a fault of `thread` that is about to be served. Returns whether the thread is to be pinned here while it
+    /// waits.
+    pub fn note_fault(&mut self, thread: i32, now: Instant) -> bool {
+        let pins = self.group.note_fault(self.own_index, thread, now);
+        if !pins {
             self.unpin();
         } else if self.has_pinned(thread) {
-            self.pinned_is_running = false;
+            self.note_waiting(thread);
         }
-        alone
+        pins
     }
 
     /// Whether `thread` is already pinned here.
     pub fn has_pinned(&self, thread: i32) -> bool {
-        self.group.pinned_by(self.own_index) == Some(thread)
+        self.group.has_pinned(self.own_index, thread)
     }
 
     /// Whether any thread is pinned here.
     pub fn has_pinned_any(&self) -> bool {
-        self.group.pinned_by(self.own_index).is_some()
+        self.group.pinned_count(self.own_index) > 0
     }
 
     /// Pins the waiting thread here.
     pub fn pin(&mut self, thread: i32) {
         self.group.pin(self.own_index, thread);
-        self.pinned_is_running = false;
+        if self.has_pinned(thread) {
+            self.note_waiting(thread);
+        }
     }
 
-    /// Records that `thread` (or, with `None`, the pinned thread) has its page and runs again.
+    fn note_waiting(&mut self, thread: i32) {
+        if !self.waiting.contains(&thread) {
+            self.waiting.push(thread);
+        }
+    }
+
+    /// Records that `thread` (or, with `None`, any pinned thread) has its page and runs again.
     pub fn note_woken(&mut self, thread: Option<i32>) {
-        self.pinned_is_running |= thread.is_none_or(|thread| self.has_pinned(thread));
+        self.waiting.retain(|waiting| thread.is_some_and(|thread| *waiting != thread));
     }
 
     /// Whether this handler is the leading handler.
@@ -418,11 +473,11 @@ impl<'a> GroupHandle<'a> {
         self.group.leader.load(Relaxed) == self.own_index
     }
 
-    /// Whether polling for completed reads would only take the processor from other threads: the pinned thread has its
+    /// Whether polling for completed reads would only take the processor from other threads: a pinned thread has its
     /// page, or another handler leads and no fault waits for the reads in flight here.
     pub fn yields_cpu(&self) -> bool {
         let leader = self.group.leader.load(Relaxed);
-        (self.pinned_is_running && self.has_pinned_any()) || (leader != ALL_WAKE && leader != self.own_index)
+        self.group.pinned_count(self.own_index) > self.waiting.len() || (leader != ALL_WAKE && leader != self.own_index)
     }
 
     /// Records how long a read took that a fault waited for.
@@ -434,11 +489,12 @@ impl<'a> GroupHandle<'a> {
 
     /// Records that other threads want the processor.
     pub fn note_contention(&mut self) {
-        if self.is_leader() {
-            let mut lone = lock(&self.group.lone);
-            if lone.contended.replace(Instant::now()).is_some_and(|at| at.elapsed() < CONTENTION_WINDOW) {
-                lone.best = None;
-                self.group.wake_all(&mut lone);
+        // Threads that share the processor want it from each other.
+        if self.is_leader() && self.group.shared_processor().is_none() {
+            let mut faulting = lock(&self.group.faulting);
+            if faulting.contended.replace(Instant::now()).is_some_and(|at| at.elapsed() < CONTENTION_WINDOW) {
+                faulting.best = None;
+                self.group.wake_all(&mut faulting);
             }
         }
     }
@@ -448,8 +504,9 @@ impl<'a> GroupHandle<'a> {
         (self.group.on_failure)(call, error);
     }
 
-    /// Releases the thread that is pinned here.
+    /// Releases the threads that are pinned here.
     pub fn unpin(&mut self) {
+        self.waiting.clear();
         self.group.unpin(self.own_index);
     }
 }

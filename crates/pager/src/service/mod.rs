@@ -13,6 +13,7 @@
 //! Two backings exist: the swap file of `deepram run` (`crate::swap_backing`), and the pool's journaled store
 //! (`deepram_pool`, `cache/backing.rs`).
 
+mod colocation;
 mod event_loop;
 mod handler;
 mod handler_wakeup;
@@ -27,6 +28,7 @@ use deepram_linux::uffd::Fault;
 use deepram_linux::work_queue::WorkQueue;
 
 pub use deepram_core::paging::{BATCH, ReadPlan, Trigger};
+pub use colocation::SharedProcessor;
 pub use event_loop::processors;
 pub use handler_wakeup::{GroupHandle, HandlerGroup, OnFailure, PinningSuspended};
 pub use histograms::{HistogramReading, Histograms};

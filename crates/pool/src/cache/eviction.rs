@@ -13,6 +13,7 @@ use super::{Cache, CacheState, Index};
 use crate::error::{PoolError, Result};
 use crate::published::{self, Published};
 use crate::stats::add;
+use deepram_pager::service::{HandlerGroup, SharedProcessor};
 
 const LEAST_FRAMES: usize = PoolWatermarks::LEAST_FRAMES;
 /// Longest sleep of the two threads without a notification: tokens expire, tables grow, and counters are published.
@@ -159,10 +160,12 @@ impl Cache {
     }
 
     /// Body of the evictor thread: keeps frames free until the cache stops, and publishes the counters meanwhile.
-    pub(crate) fn run_evictor(&self, published: Option<&Published>) {
+    pub(crate) fn run_evictor(&self, published: Option<&Published>, handlers: Option<&HandlerGroup>) {
+        let mut processor = SharedProcessor::default();
         let mut state = self.lock();
         let mut due = Instant::now();
         while !state.stopping {
+            handlers.into_iter().for_each(|group| processor.follow(group));
             if Instant::now() >= due {
                 if let Some(published) = published {
                     published.publish(&self.stats_of(&state), &self.counters.histograms);
@@ -201,8 +204,10 @@ impl Cache {
     }
 
     /// Body of the write-back thread: keeps segments clean and maintains the stores until the cache stops.
-    pub(crate) fn run_writeback(&self) {
+    pub(crate) fn run_writeback(&self, handlers: Option<&HandlerGroup>) {
+        let mut processor = SharedProcessor::default();
         loop {
+            handlers.into_iter().for_each(|group| processor.follow(group));
             let state = self.lock();
             if state.stopping {
                 return;

@@ -218,11 +218,15 @@ impl Pool {
         if let Err(error) = &visible {
             tracing::warn!(%error, "the pool is not visible to `deepram top`");
         }
+        let (for_evictor, for_writer) = (handlers.handler_group(), handlers.handler_group());
         let evictor = background_thread(
             "deepram-evict",
-            Box::new(move |cache| cache.run_evictor(visible.as_ref().ok())),
+            Box::new(move |cache| cache.run_evictor(visible.as_ref().ok(), for_evictor.as_deref())),
         )?;
-        let writer = background_thread("deepram-writeback", Box::new(Cache::run_writeback));
+        let writer = background_thread(
+            "deepram-writeback",
+            Box::new(move |cache| cache.run_writeback(for_writer.as_deref())),
+        );
         let writer = writer.inspect_err(|_| cache.stop())?;
         let mut background_threads = vec![evictor, writer];
         for n in 0..cache.stagers() {

@@ -1,0 +1,138 @@
+//! Decides whether several faulting threads share the processor of the leading handler (docs/adr/0058).
+//!
+//! Each change of threads between two processors costs more than the service of the fault itself, in processor time. So
+//! threads that mostly wait for faults run on one processor together, with their handler and the evictors, as long as
+//! their own computing leaves enough of it.
+
+use std::time::{Duration, Instant};
+
+use rustix::thread::CpuSet;
+
+use super::HandlerGroup;
+use super::event_loop::pin_to_cpu;
+
+/// Time over which faults and processor time are counted. A thread without a fault in a whole window is forgotten.
+pub(super) const WINDOW: Duration = Duration::from_millis(20);
+/// Share of one processor that the faulting threads compute in a window: up to the first they are brought together, above
+/// the second they run anywhere again.
+const LOW_SHARE: f64 = 0.33;
+const HIGH_SHARE: f64 = 0.5;
+/// Windows with a low share before threads are brought together.
+const LOW_WINDOWS: u32 = 2;
+/// Fewest faults in a window; with fewer, there is little to gain.
+const LEAST_FAULTS: f64 = 64.0;
+/// More threads are not observed, and run anywhere.
+const MOST_THREADS: usize = 64;
+
+/// The threads that have faulted in this window or the one before, and their processor time.
+#[derive(Debug)]
+pub(super) struct FaultingThreads {
+    threads: Vec<FaultingThread>,
+    /// Whether there are more than [`MOST_THREADS`].
+    overflowed: bool,
+    since: Instant,
+    faults: u32,
+    low_windows: u32,
+    together: bool,
+}
+
+#[derive(Debug)]
+struct FaultingThread {
+    id: i32,
+    /// Its processor time when the window began, or at its first fault.
+    cpu_ns: u64,
+    faulted: bool,
+}
+
+impl FaultingThreads {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            threads: Vec::new(),
+            overflowed: false,
+            since: now,
+            faults: 0,
+            low_windows: 0,
+            together: false,
+        }
+    }
+
+    /// Counts a fault. `cpu_ns` reads the processor time of a thread of this process. Returns whether a window has ended.
+    pub(super) fn count_fault(
+        &mut self,
+        thread: i32,
+        now: Instant,
+        cpu_ns: impl Fn(i32) -> Option<u64>,
+    ) -> bool {
+        self.faults += 1;
+        if let Some(known) = self.threads.iter_mut().find(|known| known.id == thread) {
+            known.faulted = true;
+        } else if self.threads.len() == MOST_THREADS {
+            self.overflowed = true;
+        } else if let Some(cpu_ns) = cpu_ns(thread) {
+            self.threads.push(FaultingThread { id: thread, cpu_ns, faulted: true });
+        }
+        let ended = now.saturating_duration_since(self.since) >= WINDOW;
+        if ended {
+            self.end_window(now, cpu_ns);
+        }
+        ended
+    }
+
+    fn end_window(&mut self, now: Instant, cpu_ns: impl Fn(i32) -> Option<u64>) {
+        let elapsed = now.saturating_duration_since(self.since).as_nanos() as f64;
+        let mut used = 0;
+        for thread in &mut self.threads {
+            let cpu_ns = cpu_ns(thread.id).unwrap_or(thread.cpu_ns);
+            used += cpu_ns.saturating_sub(thread.cpu_ns);
+            thread.cpu_ns = cpu_ns;
+        }
+        self.threads.retain_mut(|thread| std::mem::take(&mut thread.faulted));
+        let faults = f64::from(self.faults) * WINDOW.as_nanos() as f64 / elapsed;
+        let share = used as f64 / elapsed;
+        let limit = if self.together { HIGH_SHARE } else { LOW_SHARE };
+        let low = !self.overflowed && self.threads.len() > 1 && faults >= LEAST_FAULTS && share <= limit;
+        self.low_windows = if low { (self.low_windows + 1).min(LOW_WINDOWS) } else { 0 };
+        self.together = self.low_windows == LOW_WINDOWS;
+        (self.since, self.faults, self.overflowed) = (now, 0, false);
+    }
+
+    /// Whether the threads share a processor.
+    pub(super) fn together(&self) -> bool {
+        self.together
+    }
+
+    /// Whether the thread has faulted in the last window.
+    pub(super) fn contains(&self, thread: i32) -> bool {
+        self.threads.iter().any(|known| known.id == thread)
+    }
+}
+
+/// The affinity of a thread that works for the handlers, as an evictor does: it runs on the processor that the faulting
+/// threads share. It would interrupt that processor at each change of a translation from any other one.
+#[derive(Debug)]
+pub struct SharedProcessor {
+    on: Option<usize>,
+    allowed: CpuSet,
+}
+
+impl Default for SharedProcessor {
+    fn default() -> Self {
+        Self { on: None, allowed: rustix::thread::sched_getaffinity(None).unwrap_or_default() }
+    }
+}
+
+impl SharedProcessor {
+    /// Moves the calling thread to the shared processor, or lets it run anywhere again. Called before each piece of work.
+    pub fn follow(&mut self, group: &HandlerGroup) {
+        let on = group.shared_processor();
+        if on == self.on {
+            return;
+        }
+        self.on = on;
+        match on {
+            Some(cpu) => pin_to_cpu(cpu),
+            // If the kernel refuses, the thread stays where it is.
+            None => drop(rustix::thread::sched_setaffinity(None, &self.allowed)),
+        }
+    }
+}
