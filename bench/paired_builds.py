@@ -39,11 +39,13 @@ def counted_threads(count: int) -> str:
 
 
 def memory_rates(results: Any) -> Iterator[tuple[str, float]]:
-    """Accesses a second, and the inverse of the 99.9th percentile of their times, by peer."""
+    """Accesses a second, and the inverses of the 99.9th percentile of their times and of the processor time of a miss, by peer."""
     for peer in results["peers"]:
         yield peer["peer"], peer["rate"]["median"]
         if peer["p999_us"]:
             yield f"{peer['peer']}, p99.9", 1 / peer["p999_us"]["median"]
+        if peer.get("processor_us_per_miss"):
+            yield f"{peer['peer']}, processor time", 1 / peer["processor_us_per_miss"]["median"]
 
 
 def checkpoint_rates(results: Any) -> Iterator[tuple[str, float]]:
