@@ -51,7 +51,8 @@ mod tests {
         let thread = std::thread::spawn(move || {
             while thread_cpu_ns() < 2_000_000 {}
             ids.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-            drop(wait.recv());
+            // Until the sender is dropped.
+            let _ = wait.recv();
         });
         let id = id.recv().unwrap();
         assert!(thread_cpu_ns_of(id).unwrap() >= 2_000_000);

@@ -78,9 +78,11 @@ impl Inner {
         let mut stagers = Vec::new();
         let mut processor = SharedProcessor::default();
         while !self.stopping.load(Relaxed) {
-            self.handler_group.get().into_iter().for_each(|group| processor.follow(group));
+            // A stager would inherit the affinity of this thread.
+            let starts_stagers = first && self.needs_stagers();
+            processor.follow(self.handler_group.get().filter(|_| !starts_stagers).map(|group| &**group));
             let wake_ups = self.frames.wake_ups();
-            if first {
+            if starts_stagers {
                 stagers.extend(self.start_stagers());
             }
             if first && last_poll.is_none_or(|at| at.elapsed() >= POLL_INTERVAL) {

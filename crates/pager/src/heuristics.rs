@@ -8,7 +8,8 @@ use super::PagerOptions;
 /// A part of the pager that only makes programs faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heuristic {
-    /// One handler serves a thread that faults alone, on the thread's processor (ADR 22).
+    /// One handler serves a thread that faults alone, or threads that mostly wait for faults, on their processor (ADR 22,
+    /// ADR 58).
     Leader,
     /// Handlers poll for completed reads for a while before they sleep (ADR 16).
     Polling,
@@ -88,7 +89,7 @@ impl PagerOptions {
     #[must_use]
     pub fn without(mut self, off: Heuristic) -> Self {
         match off {
-            Heuristic::Leader => self.pin_lone_thread = false,
+            Heuristic::Leader => self.pin_faulting_threads = false,
             Heuristic::Readahead => self.readahead = false,
             Heuristic::HugePages => self.huge_pages = false,
             off => self.off.0 |= 1 << off as u16,
@@ -111,9 +112,9 @@ mod tests {
 
     #[test]
     fn each_turns_off_something_of_its_own() {
-        let all = PagerOptions { pin_lone_thread: true, ..PagerOptions::new(1 << 30, "/") };
+        let all = PagerOptions { pin_faulting_threads: true, ..PagerOptions::new(1 << 30, "/") };
         let state = |options: &PagerOptions| {
-            (options.pin_lone_thread, options.readahead, options.huge_pages, options.off)
+            (options.pin_faulting_threads, options.readahead, options.huge_pages, options.off)
         };
         let mut seen = vec![state(&all)];
         for one in Heuristic::ALL {

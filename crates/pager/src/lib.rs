@@ -146,11 +146,11 @@ pub struct PagerOptions {
     /// (Linux 6.18) and a system that does not forbid them. There are no huge pages with less than 64 MiB of DRAM, or
     /// while faults are recorded.
     pub huge_pages: bool,
-    /// Whether a thread that faults alone is pinned to the processor of the handler that serves it, as long as it
-    /// faults alone: its faults then take two thirds of the time (`docs/adr/0022`). A thread or process that the pinned
-    /// thread starts would stay pinned for good, so the program must start threads and processes within
-    /// [`Pager::without_pinning`].
-    pub pin_lone_thread: bool,
+    /// Whether a thread that faults alone, and threads that mostly wait for faults, are pinned to the processor of one
+    /// handler in that time: their faults then take less time (`docs/adr/0022`) and less processor time (`docs/adr/0058`).
+    /// A thread or process that a pinned thread starts would stay pinned for good, so the program must start threads and
+    /// processes within [`Pager::without_pinning`].
+    pub pin_faulting_threads: bool,
     /// Other heuristics that are turned off ([`PagerOptions::without`]).
     pub off: Heuristics,
     /// The budget that several processes share, if they do; `dram` is then the budget of all of them together.
@@ -182,7 +182,7 @@ impl PagerOptions {
             io_uring: true,
             readahead: true,
             huge_pages: true,
-            pin_lone_thread: false,
+            pin_faulting_threads: false,
             off: Heuristics::default(),
             shared_budget: None,
             record_faults_to: None,
@@ -369,7 +369,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Calls `f` while every thread has its own affinity mask. With [`PagerOptions::pin_lone_thread`], the program must
+    /// Calls `f` while every thread has its own affinity mask. With [`PagerOptions::pin_faulting_threads`], the program must
     /// start threads and processes, and read or set affinity, through this function.
     pub fn without_pinning<T>(&self, f: impl FnOnce() -> T) -> T {
         let _pinning = self.inner.handler_group.get().map(|group| group.suspend_pinning());
@@ -655,7 +655,7 @@ impl Inner {
         let handlers = {
             let space = self.read();
             let (requests, uffd) = (self.readahead_queue.ready(), space.uffd.as_fd());
-            plan.prepare(requests, uffd, self.options.pin_lone_thread, on_failure)?
+            plan.prepare(requests, uffd, self.options.pin_faulting_threads, on_failure)?
         };
         lock(&self.descriptors).extend(handlers.descriptors());
         // The group is set once for each pager.

@@ -1,5 +1,7 @@
 //! Tests of the pager against a shadow copy.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -39,7 +41,7 @@ impl Memory {
 
 pub(super) fn pager(dram: u64, change: impl FnOnce(&mut PagerOptions)) -> Option<Pager> {
     let mut options = PagerOptions::new(dram, std::env::temp_dir());
-    options.pin_lone_thread = true;
+    options.pin_faulting_threads = true;
     change(&mut options);
     match Pager::new(options) {
         Ok(pager) => Some(pager),
@@ -186,6 +188,46 @@ fn a_thread_that_faults_alone_is_pinned_and_released() {
             assert_eq!(crate::service::processors(), [*home]);
         }
     }
+    unmap(&pager, &memory);
+}
+
+#[test]
+fn threads_that_mostly_wait_for_faults_share_a_processor_and_are_released() {
+    let Some(pager) = pager(4 << 20, |_| {}) else { return };
+    let allowed = crate::service::processors();
+    if allowed.len() != 2 {
+        eprintln!(
+            "skipped: threads share a processor on two processors only, and there are {}",
+            allowed.len()
+        );
+        return;
+    }
+    let (memory, pages) = numbered(&pager, 16 << 20);
+    let together = std::sync::atomic::AtomicBool::new(false);
+    let read = &|seed| {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        for _ in 0..100_000 {
+            let page = random.random_range(0..pages);
+            assert_eq!(memory.get(page * 512), page as u64, "seed {seed}");
+            let now = crate::service::processors();
+            assert!(now == allowed || now.len() == 1, "{now:?} of {allowed:?}");
+            let shared = pager.inner.handler_group.get().and_then(|group| group.shared_processor());
+            if together.load(Relaxed) || (shared.is_some() && now.len() == 1) {
+                together.store(true, Relaxed);
+                break;
+            }
+        }
+        assert_eq!(pager.without_pinning(crate::service::processors), allowed);
+    };
+    std::thread::scope(|scope| {
+        // A thread would inherit the affinity of this one, which is pinned since it filled the memory.
+        pager.without_pinning(|| {
+            for seed in 0..4 {
+                scope.spawn(move || read(seed));
+            }
+        });
+    });
+    assert!(together.load(Relaxed));
     unmap(&pager, &memory);
 }
 

@@ -154,11 +154,11 @@ pub struct FaultOptions {
     /// budget of 64 MiB, a base that is a multiple of 2 MiB, and a system that does not forbid huge pages
     /// (`docs/adr/0045`).
     pub huge_pages: bool,
-    /// Whether a thread that faults alone runs on the processor of the handler that serves its faults, as long as it
-    /// faults alone. Its page faults then take two thirds of the time (`docs/adr/0022`). A thread or process that it
-    /// starts in that time inherits the processor affinity for good, so a program starts them inside
-    /// [`crate::Pool::without_pinning`].
-    pub pin_lone_thread: bool,
+    /// Whether a thread that faults alone, and threads that mostly wait for faults, run on the processor of one handler in
+    /// that time. Their page faults then take less time (`docs/adr/0022`) and less processor time (`docs/adr/0058`). A
+    /// thread or process that such a thread starts inherits the processor affinity for good, so a program starts them
+    /// inside [`crate::Pool::without_pinning`].
+    pub pin_faulting_threads: bool,
 }
 
 impl Default for FaultOptions {
@@ -170,7 +170,7 @@ impl Default for FaultOptions {
             fault_around: true,
             polling: true,
             huge_pages: true,
-            pin_lone_thread: false,
+            pin_faulting_threads: false,
         }
     }
 }
@@ -189,7 +189,7 @@ impl FaultOptions {
     #[must_use]
     pub fn without(mut self, off: Heuristic) -> Option<Self> {
         let option = match off {
-            Heuristic::Leader => &mut self.pin_lone_thread,
+            Heuristic::Leader => &mut self.pin_faulting_threads,
             Heuristic::Polling => &mut self.polling,
             Heuristic::Readahead => &mut self.readahead,
             Heuristic::FaultAround => &mut self.fault_around,

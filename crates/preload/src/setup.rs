@@ -74,7 +74,7 @@ pub(crate) fn begin() {
     let directory = variable(c"DEEPRAM_RUN_STORE").map_or_else(std::env::temp_dir, path);
     let mut options = PagerOptions::new(dram, directory);
     options.whole_process = true;
-    options.pin_lone_thread = true;
+    options.pin_faulting_threads = true;
     options.spawn_thread = Some(pager_threads::start);
     options.periodic = Some(pager_threads::exit_if_program_ended);
     if let Some(name) = variable(c"DEEPRAM_RUN_POLICY") {

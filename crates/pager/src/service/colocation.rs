@@ -122,9 +122,10 @@ impl Default for SharedProcessor {
 }
 
 impl SharedProcessor {
-    /// Moves the calling thread to the shared processor, or lets it run anywhere again. Called before each piece of work.
-    pub fn follow(&mut self, group: &HandlerGroup) {
-        let on = group.shared_processor();
+    /// Moves the calling thread to the processor that the faulting threads of `group` share now, or lets it run anywhere
+    /// again. Called before each piece of work.
+    pub fn follow(&mut self, group: Option<&HandlerGroup>) {
+        let on = group.and_then(HandlerGroup::shared_processor);
         if on == self.on {
             return;
         }
@@ -132,7 +133,87 @@ impl SharedProcessor {
         match on {
             Some(cpu) => pin_to_cpu(cpu),
             // If the kernel refuses, the thread stays where it is.
-            None => drop(rustix::thread::sched_setaffinity(None, &self.allowed)),
+            None => {
+                let _ = rustix::thread::sched_setaffinity(None, &self.allowed);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Threads that fault by turns: in each window, `faults` faults of `threads` threads, which compute `share` of a
+    /// processor together.
+    struct Windows {
+        faulting: FaultingThreads,
+        now: Instant,
+        cpu_ns: Cell<u64>,
+    }
+
+    impl Windows {
+        fn new() -> Self {
+            let now = Instant::now();
+            Self { faulting: FaultingThreads::new(now), now, cpu_ns: Cell::new(0) }
+        }
+
+        fn pass(&mut self, threads: i32, faults: u32, share: f64) -> bool {
+            let step = WINDOW / faults + Duration::from_nanos(1);
+            for n in 0..faults {
+                self.now += step;
+                let computed = share * step.as_nanos() as f64 / f64::from(threads);
+                self.cpu_ns.set(self.cpu_ns.get() + computed as u64);
+                self.faulting.count_fault(n as i32 % threads + 1, self.now, |_| Some(self.cpu_ns.get()));
+            }
+            self.faulting.together()
+        }
+    }
+
+    #[test]
+    fn threads_that_mostly_wait_are_brought_together_after_two_windows() {
+        let mut windows = Windows::new();
+        assert!(!windows.pass(4, 400, 0.2));
+        assert!(windows.pass(4, 400, 0.2));
+        assert!(windows.pass(4, 400, 0.45), "they compute more, and one processor is still enough");
+        assert!(!windows.pass(4, 400, 0.55));
+        assert!(!windows.pass(4, 400, 0.45) && !windows.pass(4, 400, 0.45), "they were not together before");
+        assert!(!windows.pass(4, 400, 0.3));
+        assert!(windows.pass(4, 400, 0.3));
+    }
+
+    #[test]
+    fn one_thread_few_faults_or_too_many_threads_are_not_brought_together() {
+        for (threads, faults, because) in
+            [(1, 400, "one"), (4, 40, "few"), (MOST_THREADS as i32 + 1, 400, "many")]
+        {
+            let mut windows = Windows::new();
+            assert!((0..5).all(|_| !windows.pass(threads, faults, 0.1)), "{because}");
+        }
+        let mut windows = Windows::new();
+        windows.pass(4, 400, 0.1);
+        windows.pass(4, 400, 0.1);
+        assert!(!windows.pass(4, 50, 0.1), "few faults are no longer worth a shared processor");
+    }
+
+    #[test]
+    fn a_thread_without_a_fault_in_a_window_is_forgotten() {
+        let mut windows = Windows::new();
+        windows.pass(3, 300, 0.1);
+        assert!(windows.pass(3, 300, 0.1) && windows.faulting.contains(3));
+        windows.pass(2, 300, 0.1);
+        assert!(windows.faulting.contains(2) && !windows.faulting.contains(3));
+    }
+
+    #[test]
+    fn threads_of_other_processes_are_not_observed() {
+        let now = Instant::now();
+        let mut faulting = FaultingThreads::new(now);
+        for n in 0..1_000 {
+            faulting.count_fault(1 + n % 4, now + WINDOW / 100 * n as u32, |_| None);
+        }
+        assert!(!faulting.together() && !faulting.contains(1));
     }
 }

@@ -13,8 +13,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
@@ -164,9 +164,8 @@ impl HandlerGroup {
         for HandlerPoll { poll, cpu } in &members {
             event_loop::add_uffd(poll, &uffd, cpu.is_none())?;
         }
-        let may_lead = threads_may_be_pinned
-            && members.len() > 1
-            && members.iter().all(|member| member.cpu.is_some());
+        let may_lead =
+            threads_may_be_pinned && members.len() > 1 && members.iter().all(|member| member.cpu.is_some());
         Ok(Self {
             members,
             uffd,
@@ -237,7 +236,7 @@ impl HandlerGroup {
     }
 
     /// The processor that several faulting threads share now, if any.
-    pub(super) fn shared_processor(&self) -> Option<usize> {
+    pub(crate) fn shared_processor(&self) -> Option<usize> {
         let shares = self.shares_processor.load(Relaxed);
         self.members.get(self.leader.load(Relaxed)).filter(|_| shares).and_then(|leader| leader.cpu)
     }
@@ -477,7 +476,8 @@ impl<'a> GroupHandle<'a> {
     /// page, or another handler leads and no fault waits for the reads in flight here.
     pub fn yields_cpu(&self) -> bool {
         let leader = self.group.leader.load(Relaxed);
-        self.group.pinned_count(self.own_index) > self.waiting.len() || (leader != ALL_WAKE && leader != self.own_index)
+        self.group.pinned_count(self.own_index) > self.waiting.len()
+            || (leader != ALL_WAKE && leader != self.own_index)
     }
 
     /// Records how long a read took that a fault waited for.

@@ -27,8 +27,8 @@ use std::os::fd::RawFd;
 use deepram_linux::uffd::Fault;
 use deepram_linux::work_queue::WorkQueue;
 
-pub use deepram_core::paging::{BATCH, ReadPlan, Trigger};
 pub use colocation::SharedProcessor;
+pub use deepram_core::paging::{BATCH, ReadPlan, Trigger};
 pub use event_loop::processors;
 pub use handler_wakeup::{GroupHandle, HandlerGroup, OnFailure, PinningSuspended};
 pub use histograms::{HistogramReading, Histograms};

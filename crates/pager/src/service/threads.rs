@@ -59,7 +59,7 @@ impl HandlerPlan {
     }
 
     /// Makes what the handlers wait on: the faults of `uffd`, and `requests`, which is readable while requests are
-    /// queued. `pin_lone_thread`: whether a thread that faults alone is pinned to the processor of its handler.
+    /// queued. `pin_faulting_threads`: whether faulting threads may be pinned to the processor of their handler.
     ///
     /// # Errors
     /// The kernel refuses a descriptor.
@@ -67,7 +67,7 @@ impl HandlerPlan {
         self,
         requests: BorrowedFd<'_>,
         uffd: BorrowedFd<'_>,
-        pin_lone_thread: bool,
+        pin_faulting_threads: bool,
         on_failure: OnFailure,
     ) -> io::Result<PreparedHandlers> {
         let stop = open_high(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
@@ -78,7 +78,7 @@ impl HandlerPlan {
             Ok(HandlerPoll { poll, cpu: self.cpus.get(n).copied() })
         });
         let polls = polls.collect::<io::Result<_>>()?;
-        let group = Arc::new(HandlerGroup::new(polls, uffd, pin_lone_thread, on_failure)?);
+        let group = Arc::new(HandlerGroup::new(polls, uffd, pin_faulting_threads, on_failure)?);
         Ok(PreparedHandlers { stop: Arc::new(stop), reads, group })
     }
 }

@@ -165,7 +165,7 @@ impl Cache {
         let mut state = self.lock();
         let mut due = Instant::now();
         while !state.stopping {
-            handlers.into_iter().for_each(|group| processor.follow(group));
+            processor.follow(handlers);
             if Instant::now() >= due {
                 if let Some(published) = published {
                     published.publish(&self.stats_of(&state), &self.counters.histograms);
@@ -207,7 +207,7 @@ impl Cache {
     pub(crate) fn run_writeback(&self, handlers: Option<&HandlerGroup>) {
         let mut processor = SharedProcessor::default();
         loop {
-            handlers.into_iter().for_each(|group| processor.follow(group));
+            processor.follow(handlers);
             let state = self.lock();
             if state.stopping {
                 return;

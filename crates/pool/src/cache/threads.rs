@@ -23,7 +23,7 @@ pub(crate) struct HandlerPlan {
     handlers: service::HandlerPlan,
     /// Size of a segment, in bytes.
     segment: usize,
-    pin_lone_thread: bool,
+    pin_faulting_threads: bool,
 }
 
 impl HandlerPlan {
@@ -38,7 +38,7 @@ impl HandlerPlan {
         let queued = options.io_uring && stores.iter().all(|store| store.device().queue_fd().is_some());
         let ring = |depth| if queued { stores[0].device().ring(depth, true) } else { None };
         let handlers = service::HandlerPlan::new(options.handlers, dram as usize, segment, ring);
-        Ok(Self { handlers, segment, pin_lone_thread: options.pin_lone_thread })
+        Ok(Self { handlers, segment, pin_faulting_threads: options.pin_faulting_threads })
     }
 
     /// Size of the handlers' buffers, in bytes.
@@ -70,7 +70,8 @@ impl Handlers {
             }
         });
         let requests = cache.readahead_jobs.ready();
-        let prepared = plan.handlers.prepare(requests, watch.as_fd(), plan.pin_lone_thread, on_failure)?;
+        let prepared =
+            plan.handlers.prepare(requests, watch.as_fd(), plan.pin_faulting_threads, on_failure)?;
         let group = prepared.group();
         let start = |name, body: Box<dyn FnOnce() + Send>| {
             let owned = Arc::clone(cache);

@@ -160,7 +160,7 @@ fn threads_fault_while_syncs_rollbacks_frees_and_reclamation_go_on() {
         seeds::each(4, |seed| {
             run(
                 seed,
-                FaultOptions { pin_lone_thread: seed % 2 == 0, ..FaultOptions::default() },
+                FaultOptions { pin_faulting_threads: seed % 2 == 0, ..FaultOptions::default() },
                 PagerPolicy::default(),
             )
         });

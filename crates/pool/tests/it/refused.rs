@@ -219,7 +219,7 @@ fn pages_while_the_kernel_refuses() {
     // SAFETY: reads a limit.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const core) };
     let mut options = PagerOptions::new(case.dram << 20, env!("CARGO_TARGET_TMPDIR"));
-    (options.io_uring, options.pin_lone_thread) = (case.ring, true);
+    (options.io_uring, options.pin_faulting_threads) = (case.ring, true);
     let pager = Pager::new(options).unwrap();
     let len = (case.dram as usize * 6) << 20;
     let start = anonymous(len);

@@ -129,7 +129,7 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
         Peer::MmapRandom => Box::new(SharedFile::create(&path, bytes, true)?),
         Peer::Pager => {
             let mut options = PagerOptions::new(task.dram, &task.dir);
-            options.pin_lone_thread = true;
+            options.pin_faulting_threads = true;
             options.policy = task.policy.parse()?;
             match Paged::new(bytes, options) {
                 Ok(paged) => Box::new(paged),
@@ -142,7 +142,7 @@ fn memory(task: &Task) -> anyhow::Result<Result<Box<dyn Memory>, String>> {
             }
         }
         Peer::Pool => {
-            let mut faults = FaultOptions { pin_lone_thread: true, ..FaultOptions::default() };
+            let mut faults = FaultOptions { pin_faulting_threads: true, ..FaultOptions::default() };
             if let Some(off) = &task.without {
                 let off = off.parse().map_err(anyhow::Error::msg)?;
                 faults = faults.without(off).with_context(|| format!("a pool has no {off}"))?;

@@ -84,7 +84,7 @@ fn words(pool: &Pool, bytes: u64) -> anyhow::Result<Words> {
 
 fn options(dram: u64, huge_pages: bool) -> OpenOptions {
     OpenOptions::new(dram).faults(FaultOptions {
-        pin_lone_thread: true,
+        pin_faulting_threads: true,
         huge_pages,
         ..FaultOptions::default()
     })
@@ -123,7 +123,7 @@ impl FilledPool {
     ) -> anyhow::Result<PoolCosts> {
         let path = scratch.file("cost.pool");
         create(&path, 2 * SEGMENTS * PAGE, None)?;
-        let faults = FaultOptions { readahead: false, pin_lone_thread: true, ..FaultOptions::default() };
+        let faults = FaultOptions { readahead: false, pin_faulting_threads: true, ..FaultOptions::default() };
         let pool = Pool::open(&[&path], &OpenOptions::new(4 * SEGMENTS * PAGE).faults(faults))?;
         let bytes = SEGMENTS * PAGE;
         let addr = pool.alloc(bytes, Lifetime::Permanent)?;

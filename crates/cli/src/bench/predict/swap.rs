@@ -99,7 +99,7 @@ impl SwapCosts {
 /// Memory under the pager.
 fn paged(dir: &Path, data: u64, dram: u64, huge_pages: bool) -> anyhow::Result<Paged> {
     let mut options = PagerOptions::new(dram, dir);
-    options.pin_lone_thread = true;
+    options.pin_faulting_threads = true;
     options.huge_pages = huge_pages;
     Paged::new(data as usize, options).with_context(|| format!("{} under the pager", Bytes(data)))
 }
