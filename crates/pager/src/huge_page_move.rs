@@ -27,9 +27,6 @@ impl Inner {
     /// Starts the stager threads when the first order is queued: most processes never stage a chunk, and each thread
     /// makes a fork slower. Where the kernel starts no threads, the caller executes the orders.
     pub(super) fn start_stagers(self: &Arc<Self>) -> Vec<Option<JoinHandle<()>>> {
-        if !self.needs_stagers() {
-            return Vec::new();
-        }
         // Held while threads are started: a fork waits for that.
         let space = self.read();
         let start = |n| {
