@@ -21,8 +21,8 @@ const HIGH_SHARE: f64 = 0.5;
 const LOW_WINDOWS: u32 = 2;
 /// Fewest faults in a window; with fewer, there is little to gain.
 const LEAST_FAULTS: f64 = 64.0;
-/// More threads are not observed, and run anywhere.
-const MOST_THREADS: usize = 64;
+/// More threads run anywhere: their faults may keep one processor busy, although they compute little.
+const MOST_THREADS: usize = 4;
 
 /// The threads that have faulted in this window or the one before, and their processor time.
 #[derive(Debug)]
