@@ -39,7 +39,7 @@ def counted_threads(count: int) -> str:
 
 
 def memory_rates(results: Any) -> Iterator[tuple[str, float]]:
-    """Accesses a second, and the inverses of the 99.9th percentile of their times and of the processor time of a miss, by peer."""
+    """Accesses a second, and the inverses of the 99.9th percentile of their times and of a miss's processor time, by peer."""
     for peer in results["peers"]:
         yield peer["peer"], peer["rate"]["median"]
         if peer["p999_us"]:
