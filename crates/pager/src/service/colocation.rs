@@ -6,11 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::thread::CpuSet;
-
-use super::HandlerGroup;
-use super::event_loop::pin_to_cpu;
-
 /// Time over which faults and processor time are counted. A thread without a fault in a whole window is forgotten.
 pub(super) const WINDOW: Duration = Duration::from_millis(20);
 /// Share of one processor that the faulting threads compute in a window: up to the first they are brought together, above
@@ -32,8 +27,8 @@ pub(super) struct FaultingThreads {
     overflowed: bool,
     since: Instant,
     faults: u32,
+    /// Consecutive windows with a low share, at most [`LOW_WINDOWS`].
     low_windows: u32,
-    together: bool,
 }
 
 #[derive(Debug)]
@@ -46,14 +41,7 @@ struct FaultingThread {
 
 impl FaultingThreads {
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            threads: Vec::new(),
-            overflowed: false,
-            since: now,
-            faults: 0,
-            low_windows: 0,
-            together: false,
-        }
+        Self { threads: Vec::new(), overflowed: false, since: now, faults: 0, low_windows: 0 }
     }
 
     /// Counts a fault. `cpu_ns` reads the processor time of a thread of this process. Returns whether a window has ended.
@@ -89,54 +77,20 @@ impl FaultingThreads {
         self.threads.retain_mut(|thread| std::mem::take(&mut thread.faulted));
         let faults = f64::from(self.faults) * WINDOW.as_nanos() as f64 / elapsed;
         let share = used as f64 / elapsed;
-        let limit = if self.together { HIGH_SHARE } else { LOW_SHARE };
+        let limit = if self.together() { HIGH_SHARE } else { LOW_SHARE };
         let low = !self.overflowed && self.threads.len() > 1 && faults >= LEAST_FAULTS && share <= limit;
         self.low_windows = if low { (self.low_windows + 1).min(LOW_WINDOWS) } else { 0 };
-        self.together = self.low_windows == LOW_WINDOWS;
         (self.since, self.faults, self.overflowed) = (now, 0, false);
     }
 
     /// Whether the threads share a processor.
     pub(super) fn together(&self) -> bool {
-        self.together
+        self.low_windows == LOW_WINDOWS
     }
 
     /// Whether the thread has faulted in the last window.
     pub(super) fn contains(&self, thread: i32) -> bool {
         self.threads.iter().any(|known| known.id == thread)
-    }
-}
-
-/// The affinity of a thread that works for the handlers, as an evictor does: it runs on the processor that the faulting
-/// threads share. It would interrupt that processor at each change of a translation from any other one.
-#[derive(Debug)]
-pub struct SharedProcessor {
-    on: Option<usize>,
-    allowed: CpuSet,
-}
-
-impl Default for SharedProcessor {
-    fn default() -> Self {
-        Self { on: None, allowed: rustix::thread::sched_getaffinity(None).unwrap_or_default() }
-    }
-}
-
-impl SharedProcessor {
-    /// Moves the calling thread to the processor that the faulting threads of `group` share now, or lets it run anywhere
-    /// again. Called before each piece of work.
-    pub fn follow(&mut self, group: Option<&HandlerGroup>) {
-        let on = group.and_then(HandlerGroup::shared_processor);
-        if on == self.on {
-            return;
-        }
-        self.on = on;
-        match on {
-            Some(cpu) => pin_to_cpu(cpu),
-            // If the kernel refuses, the thread stays where it is.
-            None => {
-                let _ = rustix::thread::sched_setaffinity(None, &self.allowed);
-            }
-        }
     }
 }
 

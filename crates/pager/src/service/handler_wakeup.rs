@@ -17,10 +17,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, Pid};
-
 use super::colocation::FaultingThreads;
 use super::event_loop;
+use super::pinned_thread::{PinnedThread, is_own_thread};
 use deepram_linux::clock::thread_cpu_ns_of;
 use deepram_linux::descriptors::OpenGuard;
 use deepram_linux::lock::lock;
@@ -229,16 +228,16 @@ impl HandlerGroup {
         leads && (together || faulting.lone.thread == thread)
     }
 
-    /// Whether several faulting threads may share a processor: measured with two handlers only, where one processor
-    /// serves as many faults as both.
+    /// Whether several faulting threads may share a processor, which is measured with two handlers only.
     fn may_share_processor(&self) -> bool {
         self.members.len() == 2
     }
 
-    /// The processor that several faulting threads share now, if any.
-    pub(crate) fn shared_processor(&self) -> Option<usize> {
-        let shares = self.shares_processor.load(Relaxed);
-        self.members.get(self.leader.load(Relaxed)).filter(|_| shares).and_then(|leader| leader.cpu)
+    /// The leading handler and its processor, if several faulting threads share it now.
+    pub(crate) fn shared_processor(&self) -> Option<(usize, usize)> {
+        let leader = self.leader.load(Relaxed);
+        let member = self.members.get(leader).filter(|_| self.shares_processor.load(Relaxed))?;
+        member.cpu.map(|cpu| (leader, cpu))
     }
 
     /// Records how long the leading handler took for a read that a fault waited for.
@@ -358,36 +357,23 @@ impl Drop for PinningSuspended<'_> {
     }
 }
 
-/// A thread that is pinned to the processor of a handler until this is dropped.
-#[derive(Debug)]
-struct PinnedThread {
-    handler: usize,
-    thread: i32,
-    cpu_set: CpuSet,
-    /// The affinity mask that the program gave the thread.
-    allowed: CpuSet,
-}
+/// The affinity of a thread that works for the handlers, as an evictor does: it runs on the processor that the faulting
+/// threads share. On another one, each change of a page table entry would interrupt the shared one.
+#[derive(Debug, Default)]
+pub struct SharedProcessor(Option<PinnedThread>);
 
-impl PinnedThread {
-    /// Pins a thread of this process; `None` if its affinity mask does not allow the processor.
-    fn pin(handler: usize, thread: i32, cpu: usize) -> Option<Self> {
-        let pid = Pid::from_raw(thread)?;
-        let mut cpu_set = CpuSet::new();
-        cpu_set.set(cpu);
-        let allowed =
-            rustix::thread::sched_getaffinity(Some(pid)).ok().filter(|allowed| allowed.is_set(cpu))?;
-        let pinned = allowed == cpu_set || rustix::thread::sched_setaffinity(Some(pid), &cpu_set).is_ok();
-        pinned.then_some(Self { handler, thread, cpu_set, allowed })
-    }
-}
-
-impl Drop for PinnedThread {
-    fn drop(&mut self) {
-        let thread = Pid::from_raw(self.thread);
-        // The thread may have ended, or the program may have changed its affinity.
-        if self.allowed != self.cpu_set && rustix::thread::sched_getaffinity(thread) == Ok(self.cpu_set) {
-            let _ = rustix::thread::sched_setaffinity(thread, &self.allowed);
+impl SharedProcessor {
+    /// Moves the calling thread to the processor that the faulting threads of `group` share now, or lets it run anywhere
+    /// again. Called before each piece of work.
+    pub fn follow(&mut self, group: Option<&HandlerGroup>) {
+        let shared = group.and_then(HandlerGroup::shared_processor);
+        if shared.map(|(handler, _)| handler) == self.0.as_ref().map(|of| of.handler) {
+            return;
         }
+        // The thread has its own affinity again before it is pinned anew.
+        self.0 = None;
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        self.0 = shared.and_then(|(handler, cpu)| PinnedThread::pin(handler, own, cpu));
     }
 }
 
@@ -515,12 +501,6 @@ impl Drop for GroupHandle<'_> {
     fn drop(&mut self) {
         self.unpin();
     }
-}
-
-/// Whether the thread belongs to this process.
-fn is_own_thread(thread: i32) -> bool {
-    // SAFETY: signal 0 checks the target without sending anything.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) == 0 }
 }
 
 #[cfg(test)]

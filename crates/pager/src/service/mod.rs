@@ -18,6 +18,7 @@ mod event_loop;
 mod handler;
 mod handler_wakeup;
 mod histograms;
+mod pinned_thread;
 mod read_requests;
 mod threads;
 
@@ -27,10 +28,9 @@ use std::os::fd::RawFd;
 use deepram_linux::uffd::Fault;
 use deepram_linux::work_queue::WorkQueue;
 
-pub use colocation::SharedProcessor;
 pub use deepram_core::paging::{BATCH, ReadPlan, Trigger};
 pub use event_loop::processors;
-pub use handler_wakeup::{GroupHandle, HandlerGroup, OnFailure, PinningSuspended};
+pub use handler_wakeup::{GroupHandle, HandlerGroup, OnFailure, PinningSuspended, SharedProcessor};
 pub use histograms::{HistogramReading, Histograms};
 pub use threads::{HandlerPlan, Handlers, PreparedHandlers};
 

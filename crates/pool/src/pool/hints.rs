@@ -32,8 +32,8 @@ impl Pool {
         self.prefetch(segments)
     }
 
-    /// Calls `f` while no thread is bound to a handler's processor. With [`crate::FaultOptions::pin_faulting_threads`], a program
-    /// starts threads and processes, and reads the processor affinity of a thread, inside such a call.
+    /// Calls `f` while no thread is bound to a handler's processor. With [`crate::FaultOptions::pin_faulting_threads`], a
+    /// program starts threads and processes, and reads the processor affinity of a thread, inside such a call.
     pub fn without_pinning<T>(&self, f: impl FnOnce() -> T) -> T {
         // In a forked child no thread is bound.
         let handler_group = self
