@@ -51,7 +51,8 @@ pub(super) struct Victim {
     pub(super) frame: u32,
     /// Whether it is written to the swap file; otherwise it is there already.
     pub(super) dirty: bool,
-    /// Of a clean page that can be stored to: the checksum of its slot.
+    /// Of a clean page that can be stored to: the checksum of its slot. Of a page that is written by a forked child: that
+    /// of what is written.
     checksum: Option<PageChecksum>,
     unreadable: bool,
 }
@@ -377,6 +378,7 @@ impl Inner {
             let Some((mut chunk, at)) = space.page_table.chunk(victim.page) else { continue };
             let info = &mut chunk[at];
             info.state.leave_memory(victim.frame);
+            info.checksum = victim.checksum;
             if std::mem::take(&mut info.fault_waiting) {
                 space.wake(victim.page, PAGE);
             }
@@ -406,11 +408,14 @@ impl Inner {
         }
         // SAFETY: the page's frame: no other thread stores to it.
         let copied = unsafe { std::slice::from_raw_parts(frame, PAGE) };
-        if victim.checksum.is_some_and(|checksum| checksum != PageChecksum::of(copied)) {
+        let now =
+            (victim.checksum.is_some() || self.parent_memory.is_some()).then(|| PageChecksum::of(copied));
+        if victim.checksum.is_some() && now != victim.checksum {
             let slot = self.victim_buffer().write_back_changed(victim.frame);
             slot.into_iter().for_each(|slot| space.swap_file.free(slot));
             victim.dirty = true;
         }
+        victim.checksum = now;
         true
     }
 

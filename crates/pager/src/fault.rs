@@ -28,6 +28,8 @@ pub(super) struct IncomingPage {
     pub(super) slot: SwapSlot,
     /// Whether a store waits for it: it is dirty as it arrives, and its slot is freed.
     pub(super) store: bool,
+    /// Checksum of the slot, if known.
+    pub(super) checksum: Option<PageChecksum>,
 }
 
 /// Result of serving a fault.
@@ -116,10 +118,11 @@ impl Inner {
                 nothing
             }
             FaultAction::Read(slot) => {
+                let incoming = IncomingPage { page, slot, store: write, checksum: info.checksum };
                 drop(chunk);
                 self.count_fault(page, FaultKind::Major, write);
                 self.reserve_frames(space, 1);
-                FaultOutcome { read: Some(IncomingPage { page, slot, store: write }), ..nothing }
+                FaultOutcome { read: Some(incoming), ..nothing }
             }
             FaultAction::Return(number) => {
                 let trigger = info.trigger.take();
@@ -260,7 +263,7 @@ impl Inner {
                 continue;
             }
             if let Some(slot) = chunk[at].state.claim() {
-                all.push(IncomingPage { page, slot, store: false });
+                all.push(IncomingPage { page, slot, store: false, checksum: chunk[at].checksum });
             }
         }
         add(&self.counters.readahead_pages, all.len() as u64);

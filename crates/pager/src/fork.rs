@@ -6,7 +6,7 @@
 //! has ended or has executed another program, which closes a pipe.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 
@@ -14,6 +14,7 @@ use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::Leaving;
 
 use super::page_table::{PageInfo, PageState};
+use super::parent_memory::ParentMemory;
 use super::service::PinningSuspended;
 use super::shared_memory::{MappingTable, SharedMemory};
 use super::{AddressSpace, Inner, PAGE, Pager, PagerParts, Spans, VictimBuffer, contiguous_ranges};
@@ -100,6 +101,9 @@ impl ForkGuard<'_> {
         let advice = std::mem::take(&mut space.advice);
         let uffd = space.uffd.for_child(WatchMode::All)?;
         space.swap_file.forget_children();
+        let memory = old.proc_files.memory();
+        let memory = memory.and_then(|memory| OpenGuard::acquire().duplicate(memory.as_fd()).ok());
+        let parent_memory = memory.map(|memory| ParentMemory::new(memory.into()));
         for fd in old.thread_descriptors(space) {
             // SAFETY: the descriptor belongs to the parent's threads, which do not exist here; nothing else in this
             // process uses it.
@@ -126,6 +130,7 @@ impl ForkGuard<'_> {
             dram: old.dram.load(Relaxed),
             forked: true,
             direct_io: old.direct_io.load(Relaxed),
+            parent_memory,
             alive_pipes: old.alive_pipes.iter().copied().chain([self.writer.as_raw_fd()]).collect(),
             options: old.options.clone(),
         })?);

@@ -46,6 +46,7 @@ mod huge_page_move;
 mod huge_page_staging;
 mod huge_pages;
 mod page_table;
+mod parent_memory;
 mod proc_files;
 mod readahead_queue;
 mod remap;
@@ -64,6 +65,8 @@ mod write_back;
 mod tests;
 #[cfg(test)]
 mod tests_clean_pages;
+#[cfg(test)]
+mod tests_forks;
 #[cfg(test)]
 mod tests_huge_pages;
 
@@ -84,6 +87,7 @@ use self::fatal::{AbortOnPanic, discard, fatal};
 use self::huge_page_staging::Stages;
 use self::huge_pages::HugePageAdvice;
 use self::page_table::{PageState, PageTable};
+use self::parent_memory::ParentMemory;
 use self::proc_files::ProcFiles;
 use self::readahead_queue::ReadRequest;
 use self::service::{
@@ -257,6 +261,8 @@ struct Inner {
     counters: Counters,
     record: Option<Recorder>,
     proc_files: ProcFiles,
+    /// The memory of the process from which this one was forked.
+    parent_memory: Option<ParentMemory>,
     /// Descriptors of the handlers and evictors.
     descriptors: Mutex<Vec<i32>>,
     /// Write ends of pipes. They show the ancestors, whose swap files this process reads, that it is alive.
@@ -277,6 +283,7 @@ struct PagerParts {
     dram: usize,
     forked: bool,
     direct_io: bool,
+    parent_memory: Option<ParentMemory>,
     alive_pipes: Vec<i32>,
     options: PagerOptions,
 }
@@ -332,6 +339,7 @@ impl Pager {
             dram: options.dram as usize,
             forked: false,
             direct_io: false,
+            parent_memory: None,
             alive_pipes: Vec::new(),
             options,
         })?);
@@ -574,6 +582,7 @@ impl Inner {
             dram,
             forked,
             direct_io,
+            parent_memory,
             alive_pipes,
             options,
         } = parts;
@@ -605,6 +614,7 @@ impl Inner {
             counters: Counters::default(),
             record: Recorder::from_options(&options),
             proc_files: ProcFiles::open(),
+            parent_memory,
             descriptors: Mutex::default(),
             alive_pipes,
             options,
@@ -686,6 +696,7 @@ impl Inner {
         let mut all: Vec<i32> = space.uffd.descriptors().collect();
         all.push(self.readahead_queue.ready().as_raw_fd());
         all.extend(self.proc_files.descriptors());
+        all.extend(self.parent_memory.iter().map(|parent| parent.file().as_raw_fd()));
         all.extend(lock(&self.descriptors).iter());
         all
     }

@@ -39,7 +39,8 @@ pub(super) struct PageInfo {
     pub(super) state: PageState,
     /// A fault arrived while the page was in transit; the thread that moves the page wakes the faulting thread.
     pub(super) fault_waiting: bool,
-    /// Of a clean page: the checksum of its slot, if the page is not write-protected.
+    /// Of a clean page: the checksum of its slot, if the page is not write-protected. Of a page that is not in memory: the
+    /// checksum of its slot, if known.
     pub(super) checksum: Option<PageChecksum>,
     /// The page stays in memory.
     pub(super) pinned: bool,

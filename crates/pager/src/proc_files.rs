@@ -25,6 +25,11 @@ impl ProcFiles {
         [&self.sizes, &self.memory].into_iter().flatten().map(AsRawFd::as_raw_fd)
     }
 
+    /// The memory of this process.
+    pub(super) fn memory(&self) -> Option<&File> {
+        self.memory.as_ref()
+    }
+
     /// Number of resident pages of this process that belong to no file and are not shared.
     pub(super) fn anonymous_pages(&self) -> Option<usize> {
         let mut text = [0; 256];

@@ -134,6 +134,8 @@ counters! {
     faults_write_protected,
     /// Pages read ahead.
     readahead_pages,
+    /// Pages copied from the memory of the parent process instead of read.
+    copied_from_parent,
     /// Readahead windows used.
     readahead_windows_used,
     /// Readahead windows evicted unused.

@@ -50,8 +50,10 @@ impl Backing for Inner {
             self.queue_window_and_stage(space, window);
         }
         match outcome.read {
+            Some(page) if self.install_from_parent(space, &page) => FaultProgress::Served,
             Some(page) => {
                 let (block, neighbours) = self.fault_around_pages(space, page.page);
+                let neighbours = self.ahead_from_parent(space, neighbours, None);
                 let probe = self.choose_probe(&neighbours);
                 FaultProgress::Read { page, fault: block, neighbours, probe }
             }
@@ -86,13 +88,14 @@ impl Backing for Inner {
         space: &Self::Session<'_>,
         request: ReadRequest,
     ) -> (Vec<IncomingPage>, Option<TriggerPage>) {
-        match request {
+        let (pages, trigger) = match request {
             ReadRequest::Window(window, which) => (
                 self.claim_stored(space, which.map(|n| window.page(n))),
                 Some((window.first, Trigger::Window)),
             ),
             ReadRequest::Pages(pages) => (self.claim_stored(space, pages.into_iter()), None),
-        }
+        };
+        (self.ahead_from_parent(space, pages, trigger), trigger)
     }
 
     fn finish_request(

@@ -61,7 +61,7 @@ pub(super) fn managed(pager: &Pager, len: usize) -> Memory {
 }
 
 /// Managed memory in which each page begins with its number. Returns it with the number of pages.
-fn numbered(pager: &Pager, len: usize) -> (Memory, usize) {
+pub(super) fn numbered(pager: &Pager, len: usize) -> (Memory, usize) {
     let memory = managed(pager, len);
     let pages = len / PAGE;
     (0..pages).for_each(|page| memory.set(page * 512, page as u64));
@@ -475,39 +475,5 @@ fn a_fork_finds_its_room_free() {
     let used = budget.read().used;
     assert!(used * PAGE as u64 <= 6 << 20, "{used} frames of 2048 are in use");
     drop(fork);
-    unmap(&pager, &memory);
-}
-
-#[test]
-fn a_forked_child_sees_memory_as_at_the_fork() {
-    let Some(pager) = pager(4 << 20, |_| {}) else { return };
-    let (memory, pages) = numbered(&pager, 16 << 20);
-    let fork = pager.prepare_fork().unwrap();
-    // SAFETY: the child below calls what the pager and this test define, and `_exit`.
-    match unsafe { libc::fork() } {
-        0 => {
-            let ok = fork.child(&Spans::new(), &Spans::new()).is_ok_and(|own| {
-                let right = (0..pages).all(|page| memory.get(page * 512) == page as u64);
-                (0..pages).for_each(|page| memory.set(page * 512, 1));
-                let changed = (0..pages).all(|page| memory.get(page * 512) == 1);
-                std::mem::forget(own);
-                right && changed
-            });
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(if ok { 0 } else { 1 }) }
-        }
-        child => {
-            assert!(child > 0);
-            fork.parent();
-            for page in 0..pages {
-                memory.set(page * 512, 2);
-            }
-            let mut status = 0;
-            // SAFETY: waits for the child made above.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0, "the child saw something else");
-            assert!((0..pages).all(|page| memory.get(page * 512) == 2));
-        }
-    }
     unmap(&pager, &memory);
 }

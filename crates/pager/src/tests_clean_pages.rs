@@ -3,10 +3,10 @@
 use super::tests::{Memory, managed, pager, unmap};
 use super::*;
 
-const PAGES: usize = 64;
+pub(super) const PAGES: usize = 64;
 
 /// A pager that reads nothing ahead, and managed memory of which each page begins with its number. All pages are clean.
-fn clean(change: impl FnOnce(&mut PagerOptions)) -> Option<(Pager, Memory)> {
+pub(super) fn clean(change: impl FnOnce(&mut PagerOptions)) -> Option<(Pager, Memory)> {
     let pager = pager(8 << 20, |options| {
         (options.readahead, options.huge_pages) = (false, false);
         change(options);
@@ -19,7 +19,7 @@ fn clean(change: impl FnOnce(&mut PagerOptions)) -> Option<(Pager, Memory)> {
 }
 
 /// The counters, as soon as no page is on its way into memory and no fault is being served.
-fn settled(pager: &Pager) -> PagerStats {
+pub(super) fn settled(pager: &Pager) -> PagerStats {
     drop(pager.inner.write());
     pager.stats()
 }
@@ -125,36 +125,4 @@ fn stores_to_pages_that_were_read_ahead_are_kept() {
     assert_eq!(stats.faults_write_protected, 0);
     unmap(&pager, &memory);
     assert_eq!(pager.inner.frames.paged(), 0);
-}
-
-/// The child leaves clean pages to its parent, but not those that a store has changed before the fork.
-#[test]
-fn a_forked_child_sees_the_stores_to_clean_pages() {
-    let Some((pager, memory)) = clean(|_| {}) else { return };
-    (0..PAGES).step_by(2).for_each(|page| memory.set(page * 512, 100));
-    let expected = |page: usize| if page.is_multiple_of(2) { 100 } else { page as u64 };
-    let fork = pager.prepare_fork().unwrap();
-    // SAFETY: the child below calls what the pager and this test define, and `_exit`.
-    match unsafe { libc::fork() } {
-        0 => {
-            let right = fork.child(&Spans::new(), &Spans::new()).is_ok_and(|own| {
-                let resident = own.inner.frames.paged();
-                let right = (0..PAGES).all(|page| memory.get(page * 512) == expected(page));
-                std::mem::forget(own);
-                right && resident == PAGES / 2
-            });
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(if right { 0 } else { 1 }) }
-        }
-        child => {
-            assert!(child > 0);
-            fork.parent();
-            let mut status = 0;
-            // SAFETY: waits for the child made above.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0, "the child saw something else, or has other pages in memory");
-            assert!((0..PAGES).all(|page| memory.get(page * 512) == expected(page)));
-        }
-    }
-    unmap(&pager, &memory);
 }
