@@ -101,9 +101,10 @@ impl ForkGuard<'_> {
         let advice = std::mem::take(&mut space.advice);
         let uffd = space.uffd.for_child(WatchMode::All)?;
         space.swap_file.forget_children();
-        let memory = old.proc_files.memory();
-        let memory = memory.and_then(|memory| OpenGuard::acquire().duplicate(memory.as_fd()).ok());
-        let parent_memory = memory.map(|memory| ParentMemory::new(memory.into()));
+        let parent_memory = old
+            .proc_files
+            .memory()
+            .and_then(|memory| OpenGuard::acquire().duplicate(memory.as_fd()).ok().map(OwnDescriptor::from));
         for fd in old.thread_descriptors(space) {
             // SAFETY: the descriptor belongs to the parent's threads, which do not exist here; nothing else in this
             // process uses it.
@@ -130,7 +131,7 @@ impl ForkGuard<'_> {
             dram: old.dram.load(Relaxed),
             forked: true,
             direct_io: old.direct_io.load(Relaxed),
-            parent_memory,
+            parent_memory: ParentMemory::new(parent_memory),
             alive_pipes: old.alive_pipes.iter().copied().chain([self.writer.as_raw_fd()]).collect(),
             options: old.options.clone(),
         })?);

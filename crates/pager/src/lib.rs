@@ -262,7 +262,7 @@ struct Inner {
     record: Option<Recorder>,
     proc_files: ProcFiles,
     /// The memory of the process from which this one was forked.
-    parent_memory: Option<ParentMemory>,
+    parent_memory: ParentMemory,
     /// Descriptors of the handlers and evictors.
     descriptors: Mutex<Vec<i32>>,
     /// Write ends of pipes. They show the ancestors, whose swap files this process reads, that it is alive.
@@ -283,7 +283,7 @@ struct PagerParts {
     dram: usize,
     forked: bool,
     direct_io: bool,
-    parent_memory: Option<ParentMemory>,
+    parent_memory: ParentMemory,
     alive_pipes: Vec<i32>,
     options: PagerOptions,
 }
@@ -339,7 +339,7 @@ impl Pager {
             dram: options.dram as usize,
             forked: false,
             direct_io: false,
-            parent_memory: None,
+            parent_memory: ParentMemory::default(),
             alive_pipes: Vec::new(),
             options,
         })?);
@@ -696,7 +696,7 @@ impl Inner {
         let mut all: Vec<i32> = space.uffd.descriptors().collect();
         all.push(self.readahead_queue.ready().as_raw_fd());
         all.extend(self.proc_files.descriptors());
-        all.extend(self.parent_memory.iter().map(|parent| parent.file().as_raw_fd()));
+        all.extend(self.parent_memory.descriptor());
         all.extend(lock(&self.descriptors).iter());
         all
     }

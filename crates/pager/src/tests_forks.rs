@@ -96,6 +96,18 @@ fn a_child_copies_pages_that_its_parent_has_in_memory() {
     unmap(&pager, &memory);
 }
 
+#[test]
+fn a_child_may_no_longer_read_its_parent() {
+    let Some((pager, memory)) = clean(|_| {}) else { return };
+    let child = fork(&pager, |own| {
+        own.close_parent_memory();
+        (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), page as u64));
+        assert_eq!(copied_and_read(own), (0, PAGES as u64));
+    });
+    wait_for(child);
+    unmap(&pager, &memory);
+}
+
 /// A window that is read ahead is copied too, and its trigger continues the stream.
 #[test]
 fn a_child_reads_ahead_from_its_parent() {

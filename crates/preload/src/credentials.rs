@@ -165,7 +165,10 @@ fn change_credentials(call: impl FnOnce() -> c_int + 'static) -> c_int {
     on_unpaged_stack(|| {
         let result = call();
         if result == 0 {
-            enter_library(propagate);
+            enter_library(|| {
+                setup::pager().into_iter().for_each(deepram_pager::Pager::close_parent_memory);
+                propagate();
+            });
         }
         result
     })
