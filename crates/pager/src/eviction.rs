@@ -409,7 +409,7 @@ impl Inner {
         // SAFETY: the page's frame: no other thread stores to it.
         let copied = unsafe { std::slice::from_raw_parts(frame, PAGE) };
         let now =
-            (victim.checksum.is_some() || self.parent_memory.is_open()).then(|| PageChecksum::of(copied));
+            (victim.checksum.is_some() || space.parent_memory.is_some()).then(|| PageChecksum::of(copied));
         if victim.checksum.is_some() && now != victim.checksum {
             let slot = self.victim_buffer().write_back_changed(victim.frame);
             slot.into_iter().for_each(|slot| space.swap_file.free(slot));

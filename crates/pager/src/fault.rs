@@ -175,19 +175,22 @@ impl Inner {
         }
     }
 
-    /// Installs a page that a fault waits for, read with the other pages of `block`. Returns the window to read ahead.
+    /// Installs a page that a fault waits for, read with the other pages of `block`, and queues the window to read ahead.
     pub(super) fn finish_fault_read(
         &self,
         space: &AddressSpace,
         incoming: IncomingPage,
         block: Block,
         bytes: &[u8],
-    ) -> Option<Window> {
+    ) {
         self.install_read(space, &[incoming], bytes);
         if !self.options.readahead {
-            return None;
+            return;
         }
-        lock(&self.streams).record_block_miss(incoming.page, (block.first, block.last()))
+        let window = lock(&self.streams).record_block_miss(incoming.page, (block.first, block.last()));
+        if let Some(window) = window {
+            self.queue_window_and_stage(space, window);
+        }
     }
 
     /// Returns the block of a missed page, and the other pages of the block that are in the swap file; their state is

@@ -101,10 +101,9 @@ impl ForkGuard<'_> {
         let advice = std::mem::take(&mut space.advice);
         let uffd = space.uffd.for_child(WatchMode::All)?;
         space.swap_file.forget_children();
-        let parent_memory = old
-            .proc_files
-            .memory()
-            .and_then(|memory| OpenGuard::acquire().duplicate(memory.as_fd()).ok().map(OwnDescriptor::from));
+        let memory = old.proc_files.memory();
+        let memory = memory.and_then(|memory| OpenGuard::acquire().duplicate(memory.as_fd()).ok());
+        let parent_memory = memory.map(ParentMemory::new);
         for fd in old.thread_descriptors(space) {
             // SAFETY: the descriptor belongs to the parent's threads, which do not exist here; nothing else in this
             // process uses it.
@@ -118,7 +117,7 @@ impl ForkGuard<'_> {
         let mut policy = std::mem::replace(&mut *lock(&old.policy), old.options.policy.build(1));
         let mut victim_buffer = std::mem::replace(&mut *self.victim_buffer, VictimBuffer::new(1)?);
         Inner::forget_huge_pages(&page_table, &mut *policy);
-        let space = AddressSpace { page_table, uffd, swap_file, advice };
+        let space = AddressSpace { page_table, uffd, swap_file, advice, parent_memory };
         let left =
             leave_clean_to_parent(&space, [not_in_child, zero_in_child], &mut *policy, &mut victim_buffer)?;
         let frames = old.frames.inherited(left + SharedMemory::counted(&self.shared_table) + self.staged);
@@ -131,7 +130,6 @@ impl ForkGuard<'_> {
             dram: old.dram.load(Relaxed),
             forked: true,
             direct_io: old.direct_io.load(Relaxed),
-            parent_memory: ParentMemory::new(parent_memory),
             alive_pipes: old.alive_pipes.iter().copied().chain([self.writer.as_raw_fd()]).collect(),
             options: old.options.clone(),
         })?);

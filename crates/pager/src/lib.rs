@@ -219,6 +219,8 @@ struct AddressSpace {
     uffd: Uffd,
     swap_file: SwapFile,
     advice: HugePageAdvice,
+    /// In a forked child that may read its parent's memory.
+    parent_memory: Option<ParentMemory>,
 }
 
 struct Inner {
@@ -261,8 +263,6 @@ struct Inner {
     counters: Counters,
     record: Option<Recorder>,
     proc_files: ProcFiles,
-    /// The memory of the process from which this one was forked.
-    parent_memory: ParentMemory,
     /// Descriptors of the handlers and evictors.
     descriptors: Mutex<Vec<i32>>,
     /// Write ends of pipes. They show the ancestors, whose swap files this process reads, that it is alive.
@@ -283,7 +283,6 @@ struct PagerParts {
     dram: usize,
     forked: bool,
     direct_io: bool,
-    parent_memory: ParentMemory,
     alive_pipes: Vec<i32>,
     options: PagerOptions,
 }
@@ -331,6 +330,7 @@ impl Pager {
                 uffd: Uffd::new_inheritable(WatchMode::All)?,
                 swap_file: SwapFile::create(&options.directory, options.store_limit)?,
                 advice: HugePageAdvice::default(),
+                parent_memory: None,
             },
             policy: options.policy.build(frames),
             victim_buffer: VictimBuffer::new(options.frames_of_victim_buffer(frames, false))?,
@@ -339,7 +339,6 @@ impl Pager {
             dram: options.dram as usize,
             forked: false,
             direct_io: false,
-            parent_memory: ParentMemory::default(),
             alive_pipes: Vec::new(),
             options,
         })?);
@@ -582,7 +581,6 @@ impl Inner {
             dram,
             forked,
             direct_io,
-            parent_memory,
             alive_pipes,
             options,
         } = parts;
@@ -614,7 +612,6 @@ impl Inner {
             counters: Counters::default(),
             record: Recorder::from_options(&options),
             proc_files: ProcFiles::open(),
-            parent_memory,
             descriptors: Mutex::default(),
             alive_pipes,
             options,
@@ -696,7 +693,7 @@ impl Inner {
         let mut all: Vec<i32> = space.uffd.descriptors().collect();
         all.push(self.readahead_queue.ready().as_raw_fd());
         all.extend(self.proc_files.descriptors());
-        all.extend(self.parent_memory.descriptor());
+        all.extend(space.parent_memory.iter().map(ParentMemory::descriptor));
         all.extend(lock(&self.descriptors).iter());
         all
     }

@@ -50,10 +50,10 @@ impl Backing for Inner {
             self.queue_window_and_stage(space, window);
         }
         match outcome.read {
-            Some(page) if self.install_from_parent(space, &page) => FaultProgress::Served,
+            Some(page) if self.install_from_parent(space, page) => FaultProgress::Served,
             Some(page) => {
                 let (block, neighbours) = self.fault_around_pages(space, page.page);
-                let neighbours = self.ahead_from_parent(space, neighbours, None);
+                let neighbours = self.install_ahead_from_parent(space, neighbours, None);
                 let probe = self.choose_probe(&neighbours);
                 FaultProgress::Read { page, fault: block, neighbours, probe }
             }
@@ -73,9 +73,7 @@ impl Backing for Inner {
         if let Err(error) = self.finish_read(space, page, read, bytes) {
             call_failed("pread", page.page, PAGE, &error);
         }
-        if let Some(window) = self.finish_fault_read(space, page, block, bytes) {
-            self.queue_window_and_stage(space, window);
-        }
+        self.finish_fault_read(space, page, block, bytes);
         None
     }
 
@@ -95,7 +93,7 @@ impl Backing for Inner {
             ),
             ReadRequest::Pages(pages) => (self.claim_stored(space, pages.into_iter()), None),
         };
-        (self.ahead_from_parent(space, pages, trigger), trigger)
+        (self.install_ahead_from_parent(space, pages, trigger), trigger)
     }
 
     fn finish_request(

@@ -24,8 +24,8 @@ pub(super) fn settled(pager: &Pager) -> PagerStats {
     pager.stats()
 }
 
-/// Evicts all pages. Returns how many of them were dirty.
-fn evict(pager: &Pager, memory: &Memory) -> u64 {
+/// Evicts all pages, as soon as none is on its way into memory. Returns how many of them were dirty.
+pub(super) fn evict(pager: &Pager, memory: &Memory) -> u64 {
     let before = settled(pager).evicted_dirty_pages;
     pager.evict_range(memory.start, memory.len);
     let after = pager.stats();

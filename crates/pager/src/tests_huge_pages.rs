@@ -1,6 +1,7 @@
 //! Tests of memory that enters and leaves as huge pages, against a shadow copy.
 
 use super::tests::{Memory, managed, pager, unmap};
+use super::tests_forks::{fork, wait_for};
 use super::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -285,37 +286,19 @@ fn forked_processes_share_huge_pages_until_they_store() {
     (0..PAGES).for_each(|page| memory.set(word(page), page as u64));
     // Some pages are clean, some dirty, some staged.
     (0..PAGES / 3).for_each(|page| assert_eq!(memory.get(word(page)), page as u64));
-    let fork = pager.prepare_fork().unwrap();
-    // SAFETY: the child below calls what the pager and this test define, and `_exit`.
-    match unsafe { libc::fork() } {
-        0 => {
-            let status = fork.child(&Spans::new(), &Spans::new()).map_or(1, |own| {
-                let right = (0..PAGES).all(|page| memory.get(word(page)) == page as u64);
-                (0..PAGES).for_each(|page| memory.set(word(page), 1));
-                let changed = (0..PAGES).all(|page| memory.get(word(page)) == 1);
-                let huge = own.stats().huge_pages > 0;
-                std::mem::forget(own);
-                i32::from(!right) << 1 | i32::from(!changed) << 2 | i32::from(!huge) << 3
-            });
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(status) }
-        }
-        child => {
-            assert!(child > 0);
-            fork.parent();
-            for value in [2, 3] {
-                (0..PAGES).for_each(|page| memory.set(word(page), value));
-                assert!((0..PAGES).all(|page| memory.get(word(page)) == value));
-            }
-            let mut status = 0;
-            // SAFETY: waits for the child made above.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            let used = pager.inner.frames.used();
-            assert!(used * PAGE <= DRAM as usize, "{used} frames");
-            assert_eq!(libc::WEXITSTATUS(status), 0, "no pager, wrong, wrong after stores, no huge pages");
-            assert_eq!(status, 0);
-        }
+    let child = fork(&pager, |own| {
+        assert!((0..PAGES).all(|page| memory.get(word(page)) == page as u64), "wrong");
+        (0..PAGES).for_each(|page| memory.set(word(page), 1));
+        assert!((0..PAGES).all(|page| memory.get(word(page)) == 1), "wrong after stores");
+        assert!(own.stats().huge_pages > 0, "no huge pages");
+    });
+    for value in [2, 3] {
+        (0..PAGES).for_each(|page| memory.set(word(page), value));
+        assert!((0..PAGES).all(|page| memory.get(word(page)) == value));
     }
+    wait_for(child);
+    let used = pager.inner.frames.used();
+    assert!(used * PAGE <= DRAM as usize, "{used} frames");
     rest(&pager);
     unmap(&pager, &memory);
     assert_eq!(pager.inner.frames.paged(), 0);

@@ -111,8 +111,11 @@ extern "C" fn handle_signal(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     DONE.fetch_add(1, Release);
 }
 
-/// Gives the caller's credentials to all threads of the pager.
+/// Gives the caller's credentials to all threads of the pager, which no longer reads its parent's memory.
 fn propagate() {
+    if let Some(pager) = setup::pager() {
+        pager.close_parent_memory();
+    }
     while BUSY.swap(true, Acquire) {
         std::thread::yield_now();
     }
@@ -165,10 +168,7 @@ fn change_credentials(call: impl FnOnce() -> c_int + 'static) -> c_int {
     on_unpaged_stack(|| {
         let result = call();
         if result == 0 {
-            enter_library(|| {
-                setup::pager().into_iter().for_each(deepram_pager::Pager::close_parent_memory);
-                propagate();
-            });
+            enter_library(propagate);
         }
         result
     })
