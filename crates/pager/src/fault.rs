@@ -2,12 +2,13 @@
 
 use std::io;
 
+use deepram_core::paging::huge_pages::is_filled;
 use deepram_core::paging::readahead::fresh_pages;
 use deepram_core::paging::{Block, FaultAction, Window};
 
 use super::checksum::PageChecksum;
 use super::fault_recorder::FaultKind;
-use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, PageInfo, PageState, PageTable, SwapSlot};
+use super::page_table::{CHUNK_BYTES, PageInfo, PageState, PageTable, SwapSlot};
 use super::service::{BATCH, Trigger, TriggerPage};
 use super::stats::add;
 use super::{AddressSpace, Heuristic, Inner, PAGE};
@@ -106,13 +107,14 @@ impl Inner {
             FaultAction::InstallZeros => {
                 chunk[at - below..at].iter_mut().for_each(|page| page.state.claim_fresh());
                 chunk[at + 1..=at + above].iter_mut().for_each(|page| page.state.claim_fresh());
+                let fills = is_filled(chunk[at + above + 1..].iter().map(|page| page.state));
                 drop(chunk);
                 self.count_fault(page, FaultKind::Fresh, write);
                 self.reserve_frames(space, below + 1 + above);
                 // Apart, so that the missed page comes even if the mapping below it is gone.
                 self.install_zeros(space, page - below * PAGE, below);
                 self.install_zeros(space, page, 1 + above);
-                if at + above + 1 == CHUNK_PAGES {
+                if fills {
                     self.stage_fresh(space, first, first + CHUNK_BYTES);
                 }
                 nothing

@@ -17,14 +17,19 @@ use crate::malloc::{errno, set_errno};
 use crate::mappings::{Mappings, mappings};
 use crate::stacks::on_unpaged_stack;
 use crate::{
-    HEAP, credentials, heap, kernel, large_blocks, lazy_start, libc_symbols::symbol, pager_threads, setup,
-    syscall_dispatch,
+    HEAP, arenas, credentials, heap, kernel, large_blocks, lazy_start, libc_symbols::symbol, pager_threads,
+    setup, syscall_dispatch,
 };
 
 pub mod clone;
 
-/// The locks that are held from before a fork to after it.
+/// The locks that are held from before a fork to after it: those of `malloc`, and if memory is to be paged, all others.
 struct ForkLocks {
+    arenas: arenas::ArenasGuard,
+    paging: Option<PagingLocks>,
+}
+
+struct PagingLocks {
     fork_guard: Option<ForkGuard<'static>>,
     _start: MutexGuard<'static, ()>,
     dispatch: MutexGuard<'static, syscall_dispatch::ForkingThreads>,
@@ -90,8 +95,9 @@ pub unsafe extern "C" fn __register_atfork(
 
 /// Called when the C library is about to fork and has called all other handlers.
 extern "C" fn prepare() {
-    // Where the kernel cannot dispatch the fork's system call, the locks are held from here on.
-    if lazy_start::is_enabled() && !syscall_dispatch::begin() {
+    // Where the kernel cannot dispatch the fork's system call, the locks are held from here on. Those of `malloc` always are
+    // if nothing is to be paged.
+    if !lazy_start::is_enabled() || !syscall_dispatch::begin() {
         lock_for_fork();
     }
 }
@@ -123,10 +129,18 @@ pub(crate) fn at_clone(number: c_long, arguments: [usize; 6]) -> isize {
 }
 
 fn lock_for_fork() {
-    if !lazy_start::is_enabled() {
-        return;
-    }
+    let locks = if lazy_start::is_enabled() {
+        lock_with_paging()
+    } else {
+        ForkLocks { arenas: arenas::lock_for_fork(), paging: None }
+    };
+    *FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner) = Some(SendLocks(locks));
+}
+
+fn lock_with_paging() -> ForkLocks {
     let (signals, library) = (SignalGuard::new(), LibraryGuard::new());
+    // A thread that holds an arena may wait for a fault to be served, and may start the pager.
+    let arenas = arenas::lock_for_fork();
     // Either a pager exists, or none is started until the fork is over.
     let start = setup::lock_start();
     // A thread that holds these locks may wait for a fault to be served.
@@ -140,7 +154,7 @@ fn lock_for_fork() {
     };
     let (mappings, dispatch) = (mappings(), syscall_dispatch::lock());
     // From here on nothing may be allocated.
-    let held = ForkLocks {
+    let paging = PagingLocks {
         fork_guard,
         dispatch,
         opening: OpenGuard::acquire(),
@@ -151,7 +165,7 @@ fn lock_for_fork() {
         _library: library,
         _signals: signals,
     };
-    *FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner) = Some(SendLocks(held));
+    ForkLocks { arenas, paging: Some(paging) }
 }
 
 fn take_locks() -> Option<ForkLocks> {
@@ -159,11 +173,11 @@ fn take_locks() -> Option<ForkLocks> {
 }
 
 fn resume_parent() {
-    let Some(ForkLocks { _signals, _library, _start, fork_guard, dispatch, opening, heap, mappings, blocks }) =
-        take_locks()
-    else {
-        return;
-    };
+    let Some(ForkLocks { arenas, paging }) = take_locks() else { return };
+    drop(arenas);
+    let Some(paging) = paging else { return };
+    let PagingLocks { _signals, _library, _start, fork_guard, dispatch, opening, heap, mappings, blocks } =
+        paging;
     drop((heap, opening, dispatch, mappings, blocks));
     if let Some(fork_guard) = fork_guard {
         fork_guard.parent();
@@ -171,7 +185,10 @@ fn resume_parent() {
 }
 
 fn resume_child() {
-    let Some(ForkLocks {
+    let Some(ForkLocks { arenas, paging }) = take_locks() else { return };
+    drop(arenas);
+    let Some(paging) = paging else { return };
+    let PagingLocks {
         _signals,
         _library,
         _start,
@@ -181,10 +198,7 @@ fn resume_child() {
         heap,
         mut mappings,
         blocks,
-    }) = take_locks()
-    else {
-        return;
-    };
+    } = paging;
     dispatch.in_child();
     pager_threads::reset_in_child();
     credentials::reset_in_child();

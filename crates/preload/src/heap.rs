@@ -15,7 +15,7 @@ const MAX_SPACE: usize = 64 << 30;
 /// Smallest address range of the heap.
 const MIN_SPACE: usize = 4 << 20;
 /// The heap takes at most one in this many of the addresses that the process may use, where they are limited.
-const ADDRESS_SPACE_SHARE: usize = 8;
+const ADDRESSES_SHARE: usize = 8;
 
 /// The heap; also the `GlobalAlloc` of this library.
 pub(crate) struct Heap {
@@ -30,23 +30,16 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the range.
 static LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Reserves the largest possible range. Returns its start and length.
-fn reserve() -> Option<(usize, usize)> {
-    let most = match kernel::limit(libc::RLIMIT_AS) {
-        libc::RLIM_INFINITY => MAX_SPACE,
-        bytes => usize::try_from(bytes).unwrap_or(MAX_SPACE) / ADDRESS_SPACE_SHARE,
-    };
-    let halves =
-        std::iter::successors(Some(MAX_SPACE), |len| Some(len / 2)).take_while(|len| *len >= MIN_SPACE);
-    halves.filter(|len| *len <= most.max(MIN_SPACE)).find_map(|len| Some((kernel::reserve(len)?, len)))
-}
-
 // SAFETY: each call returns addresses of the library's own private mapping that were not returned before.
 unsafe impl Allocator for ReservedSpace {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let failed = (std::ptr::null_mut(), 0, 0);
         if START.load(Relaxed) == 0 {
-            let Some((start, len)) = reserve() else { return failed };
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let Some((start, len)) = kernel::reserve_range(MAX_SPACE, MIN_SPACE, ADDRESSES_SHARE, access)
+            else {
+                return failed;
+            };
             LEN.store(len, Relaxed);
             NEXT.store(start, Relaxed);
             START.store(start, Relaxed);

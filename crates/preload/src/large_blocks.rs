@@ -8,6 +8,7 @@ use deepram_pager::PAGE;
 use libc::c_void;
 
 use crate::library_context::enter_library;
+use crate::malloc::fail;
 use crate::memory;
 
 /// Size from which on a block is large.
@@ -38,7 +39,7 @@ fn record(start: usize, len: Option<usize>) -> Option<usize> {
 
 /// Allocates a zeroed block; null if that fails.
 pub(crate) fn allocate(size: usize) -> *mut c_void {
-    let Some(len) = size.checked_next_multiple_of(PAGE) else { return std::ptr::null_mut() };
+    let Some(len) = size.checked_next_multiple_of(PAGE) else { return fail() };
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let at = memory::mmap(std::ptr::null_mut(), len, prot, flags | libc::MAP_NORESERVE, -1, 0);
     if at == libc::MAP_FAILED {
@@ -66,7 +67,7 @@ pub(crate) fn free(at: *mut c_void) -> bool {
 
 /// Resizes the block that begins here and has `len` bytes.
 pub(crate) fn resize(at: *mut c_void, len: usize, size: usize) -> *mut c_void {
-    let Some(new_len) = size.checked_next_multiple_of(PAGE) else { return std::ptr::null_mut() };
+    let Some(new_len) = size.checked_next_multiple_of(PAGE) else { return fail() };
     if new_len == len {
         return at;
     }

@@ -21,6 +21,7 @@
 
 pub mod advise;
 pub mod affinity;
+mod arenas;
 mod code_readahead;
 pub mod credentials;
 pub mod descriptors;
@@ -41,6 +42,7 @@ mod setup;
 mod stacks;
 pub mod syscall;
 mod syscall_dispatch;
+mod thread_cache;
 mod thread_state;
 pub mod threads;
 
@@ -54,12 +56,10 @@ static HEAP: heap::Heap = heap::Heap::new();
 
 /// Called by the loader before the program's `main`.
 extern "C" fn on_load() {
-    malloc::prepare();
+    arenas::reserve();
     libc_symbols::find_all();
     setup::begin();
-    if lazy_start::is_enabled() {
-        fork::register_handlers();
-    }
+    fork::register_handlers();
 }
 
 #[used]

@@ -1,12 +1,12 @@
-//! `malloc` and its family. mimalloc allocates all blocks except large ones (`large_blocks`); its mappings go through
-//! this library's `mmap` and are paged. The library itself allocates from a heap that is not paged.
+//! `malloc` and its family: large blocks are mappings (`large_blocks`), all others come from `arenas`. Both are paged. The
+//! library itself allocates from a heap that is not paged.
 
+use deepram_pager::PAGE;
 use libc::{c_int, c_void, size_t};
-use libmimalloc_sys as mi;
 
-use crate::HEAP;
 use crate::large_blocks::{self, LARGE};
 use crate::library_context::{enter_library, in_library};
+use crate::{HEAP, arenas, setup, thread_cache};
 
 /// Header of a block of the library's own heap: its size, and the distance of the address from the start of the block.
 #[repr(C)]
@@ -55,19 +55,16 @@ fn is_own(at: *mut c_void) -> bool {
     HEAP.owns(at.addr())
 }
 
-/// `mi_option_disallow_arena_alloc`.
-const NO_ARENAS: mi::mi_option_t = 26;
+/// Size from which on a zeroed block is a mapping, which is zeroed already.
+const ZEROED_LARGE: usize = 128 << 10;
 
-/// Sets whether mimalloc allocates from large mappings. While there is no pager, it maps only as much as it needs.
-pub(crate) fn set_arenas(used: bool) {
-    // SAFETY: an option that may be changed at any time.
-    unsafe { mi::mi_option_set_enabled(NO_ARENAS, !used) }
-}
-
-/// Initialises mimalloc while the process has a single thread.
-pub(crate) fn prepare() {
-    // SAFETY: a block that is freed at once.
-    unsafe { mi::mi_free(mi::mi_malloc(1)) }
+/// Allocates a block from the arenas, or as a mapping if they have no room. Null, with ENOMEM, if that fails too.
+fn allocate(size: usize, align: usize) -> *mut c_void {
+    let block = thread_cache::allocate(size, align);
+    if !block.is_null() {
+        return block;
+    }
+    if align <= PAGE { large_blocks::allocate(size.max(1)) } else { fail() }
 }
 
 // SAFETY of all functions below: they are the C library's, with its contracts; each passes its arguments on to the
@@ -82,8 +79,7 @@ pub extern "C" fn malloc(size: size_t) -> *mut c_void {
     if size >= LARGE {
         return large_blocks::allocate(size);
     }
-    // SAFETY: as above.
-    unsafe { mi::mi_malloc(size) }
+    allocate(size, 1)
 }
 
 /// Interposes the C library's `calloc`.
@@ -92,11 +88,18 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     if in_library() {
         return count.checked_mul(size).map_or(std::ptr::null_mut(), |size| allocate_own(size, 16, true));
     }
-    if let Some(all) = count.checked_mul(size).filter(|all| *all >= LARGE) {
-        return large_blocks::allocate(all);
+    match count.checked_mul(size) {
+        None => fail(),
+        Some(all) if all >= ZEROED_LARGE => large_blocks::allocate(all),
+        Some(all) => {
+            let block = allocate(all, 1);
+            if !block.is_null() {
+                // SAFETY: the block has this many bytes.
+                unsafe { block.cast::<u8>().write_bytes(0, all) };
+            }
+            block
+        }
     }
-    // SAFETY: as above.
-    unsafe { mi::mi_calloc(count, size) }
 }
 
 /// Interposes the C library's `free`.
@@ -105,12 +108,15 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
 /// `at` was returned by a function of this family, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(at: *mut c_void) {
-    if is_own(at) {
+    if arenas::owns(at.addr()) {
+        // SAFETY: as above.
+        unsafe { thread_cache::free(at) }
+    } else if is_own(at) {
         // SAFETY: as above.
         enter_library(move || unsafe { free_own(at) })
-    } else if !large_blocks::free(at) {
-        // SAFETY: as above.
-        unsafe { mi::mi_free(at) }
+    } else if !at.is_null() && !large_blocks::free(at) {
+        setup::report("free: invalid pointer");
+        std::process::abort();
     }
 }
 
@@ -123,15 +129,23 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
     if at.is_null() {
         return malloc(size);
     }
-    let large = large_blocks::len(at);
-    if let Some(len) = large
-        && size >= LARGE
+    if size == 0 {
+        // SAFETY: as above.
+        unsafe { free(at) };
+        return std::ptr::null_mut();
+    }
+    if arenas::owns(at.addr()) {
+        if size < LARGE {
+            // SAFETY: as above.
+            let block = unsafe { arenas::resize(at, size) };
+            if !block.is_null() {
+                return block;
+            }
+        }
+    } else if size >= LARGE
+        && let Some(len) = large_blocks::len(at)
     {
         return large_blocks::resize(at, len, size);
-    }
-    if large.is_none() && !is_own(at) && size < LARGE {
-        // SAFETY: as above.
-        return unsafe { mi::mi_realloc(at, size) };
     }
     // The block moves from one kind of allocation to another.
     let new = malloc(size);
@@ -158,10 +172,7 @@ pub unsafe extern "C" fn reallocarray(at: *mut c_void, count: size_t, size: size
     match count.checked_mul(size) {
         // SAFETY: as above.
         Some(size) => unsafe { realloc(at, size) },
-        None => {
-            set_errno(libc::ENOMEM);
-            std::ptr::null_mut()
-        }
+        None => fail(),
     }
 }
 
@@ -175,11 +186,10 @@ pub extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     if in_library() {
         return allocate_own(size, align, false);
     }
-    if size >= LARGE && align <= 4096 {
+    if size >= LARGE && align <= PAGE {
         return large_blocks::allocate(size);
     }
-    // SAFETY: as above.
-    unsafe { mi::mi_malloc_aligned(size, align) }
+    allocate(size, align)
 }
 
 /// Interposes the C library's `memalign`.
@@ -191,13 +201,13 @@ pub extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
 /// Interposes the C library's `valloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: size_t) -> *mut c_void {
-    aligned_alloc(4096, size)
+    aligned_alloc(PAGE, size)
 }
 
 /// Interposes the C library's `pvalloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
-    aligned_alloc(4096, size.next_multiple_of(4096))
+    aligned_alloc(PAGE, size.next_multiple_of(PAGE))
 }
 
 /// Interposes the C library's `posix_memalign`.
@@ -231,11 +241,17 @@ pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
         // SAFETY: as above.
         return unsafe { own_header(at).size };
     }
-    if let Some(len) = large_blocks::len(at) {
-        return len;
+    if arenas::owns(at.addr()) {
+        // SAFETY: as above.
+        return unsafe { arenas::usable_size(at) };
     }
-    // SAFETY: as above.
-    unsafe { mi::mi_usable_size(at) }
+    large_blocks::len(at).unwrap_or(0)
+}
+
+/// Returns null with ENOMEM.
+pub(crate) fn fail() -> *mut c_void {
+    set_errno(libc::ENOMEM);
+    std::ptr::null_mut()
 }
 
 pub(crate) fn errno() -> c_int {

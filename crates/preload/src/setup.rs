@@ -11,7 +11,7 @@ use deepram_linux::message::write_line;
 use deepram_pager::{Notice, Pager, PagerOptions, SharedBudget};
 
 use crate::library_context::LibraryGuard;
-use crate::{code_readahead, descriptors, lazy_start, malloc, media, memory, pager_threads};
+use crate::{code_readahead, descriptors, lazy_start, media, memory, pager_threads};
 
 static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
 /// Number of the process to which the pager belongs.
@@ -111,7 +111,6 @@ pub(crate) fn begin() {
     }
     *PENDING_OPTIONS.lock().unwrap_or_else(PoisonError::into_inner) = Some((options, shared));
     set_pager_process();
-    malloc::set_arenas(false);
     if variable(c"DEEPRAM_RUN_BOUND_CODE").is_some() {
         code_readahead::bound();
     }
@@ -170,7 +169,6 @@ pub(crate) fn start() -> Option<&'static Pager> {
     let budget = options.shared_budget;
     let new =
         descriptors::check_limit().and_then(|()| Pager::new(options).map_err(|error| error.to_string()));
-    malloc::set_arenas(true);
     match new {
         Ok(new) => lazy_start::hand_over(|ranges| {
             for (start, end) in ranges {

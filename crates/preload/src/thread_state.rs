@@ -7,6 +7,7 @@ use std::cell::Cell;
 
 use crate::media::ThreadTimer;
 use crate::syscall_dispatch::SELECTOR_ALLOW;
+use crate::thread_cache::ThreadCache;
 
 /// Zero-initialised for a new thread.
 #[repr(C)]
@@ -23,10 +24,12 @@ pub(crate) struct ThreadState {
     pub(crate) saved_signals: Cell<u64>,
     /// The timer of a thread whose memory is emulated.
     pub(crate) timer: Cell<*mut ThreadTimer>,
+    /// The thread's cache of blocks, see [`crate::thread_cache`].
+    pub(crate) cache: Cell<*mut ThreadCache>,
 }
 
 const _: () =
-    assert!(size_of::<ThreadState>() == 32 && align_of::<ThreadState>() == 8 && SELECTOR_ALLOW == 0);
+    assert!(size_of::<ThreadState>() == 40 && align_of::<ThreadState>() == 8 && SELECTOR_ALLOW == 0);
 
 std::arch::global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
@@ -34,9 +37,9 @@ std::arch::global_asm!(
     ".hidden deepram_thread_state",
     ".globl deepram_thread_state",
     ".type deepram_thread_state, @object",
-    ".size deepram_thread_state, 32",
+    ".size deepram_thread_state, 40",
     "deepram_thread_state:",
-    ".zero 32",
+    ".zero 40",
     ".popsection",
 );
 

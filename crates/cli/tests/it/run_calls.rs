@@ -258,6 +258,40 @@ fn many_small_mappings_and_those_that_grow_are_paged() {
 }
 
 #[test]
+fn blocks_of_malloc_keep_their_contents() {
+    for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
+        agrees("blocks", "24MiB", &["check", seed, threads, "10000"]);
+    }
+}
+
+#[test]
+fn blocks_of_malloc_are_allocated_within_a_limit_of_address_space() {
+    let Some(blocks) = program("blocks") else { return };
+    let script = "ulimit -v 500000; exec \"$@\"";
+    let output = within(240, "sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_deepram"), "run", "--dram", "24MiB", "--"])
+        .arg(&blocks)
+        .args(["check", "4", "2", "10000"])
+        .output()
+        .expect("a shell runs");
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("right\n".into(), String::new()));
+}
+
+#[test]
+fn blocks_of_malloc_take_as_much_memory_as_those_of_the_c_library() {
+    let Some(blocks) = program("blocks") else { return };
+    let arguments = ["fill", &(256 * MIB).to_string()];
+    let kib = |output: Output| -> usize {
+        assert!(output.status.success(), "{} {}", output.status, text(&output.stderr));
+        text(&output.stdout).trim().parse().expect("a number of KiB")
+    };
+    let plain = kib(within(240, &blocks).args(arguments).output().expect("timeout runs"));
+    let paged = kib(run(&["--dram", "1GiB"], &blocks, &arguments));
+    // The margin is the library's own memory, and huge pages of which the program uses a part.
+    assert!(paged <= plain + plain / 20 + (8 << 10), "{paged} KiB with the library, {plain} KiB without");
+}
+
+#[test]
 fn the_error_of_a_failed_dlopen_stays() {
     let Some(dlerror) = program("dlerror") else { return };
     let output = run(&["--dram", "16MiB", "--store", "/var/tmp"], &dlerror, &[&(32 * MIB).to_string()]);

@@ -1,6 +1,6 @@
 //! Accesses and page faults of the simulated pager.
 
-use deepram_core::paging::huge_pages::{CHUNK_BYTES, CHUNK_PAGES};
+use deepram_core::paging::huge_pages::{CHUNK_BYTES, CHUNK_PAGES, is_filled};
 use deepram_core::paging::readahead::fresh_pages;
 use deepram_core::paging::{Block, FaultAction, PAGE, Resident};
 
@@ -53,7 +53,9 @@ impl SwapModel {
                 let software = self.options.fresh.0 + (fresh as u64 - 1) * self.options.install.0;
                 Self::complete_at(context, slot, stall + software + hit);
                 let chunk = self.chunk(page);
-                if self.address(page) % CHUNK_BYTES / PAGE + above + 1 == CHUNK_PAGES {
+                let behind = page as usize + above + 1;
+                let end = page as usize + CHUNK_PAGES - self.address(page) % CHUNK_BYTES / PAGE;
+                if is_filled(self.states(behind..end.min(self.pages.len()))) {
                     self.stage_fresh(chunk, chunk + 1, context.now());
                 }
             }

@@ -48,7 +48,7 @@ impl SwapModel {
         (first + CHUNK_PAGES <= self.pages.len()).then_some(first..first + CHUNK_PAGES)
     }
 
-    fn states(&self, range: Range<usize>) -> impl Iterator<Item = PageState> + Clone + '_ {
+    pub(super) fn states(&self, range: Range<usize>) -> impl Iterator<Item = PageState> + Clone + '_ {
         self.pages[range].iter().map(|page| page.state)
     }
 
