@@ -41,8 +41,11 @@ const ENDED: *mut ThreadCache = std::ptr::dangling_mut();
 /// The calling thread's cache. No reference to it may be live across another call of this function.
 fn cache() -> Option<&'static mut ThreadCache> {
     let cache = thread_state().cache.get();
+    if cache == ENDED {
+        return None;
+    }
     // SAFETY: only this thread uses its cache, which lives until the thread ends.
-    (cache != ENDED).then(|| unsafe { cache.as_mut() }).flatten()
+    unsafe { cache.as_mut() }
 }
 
 /// Gives the calling thread a cache, unless it has had one. Returns the number of the thread's arena.
