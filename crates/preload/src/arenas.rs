@@ -3,7 +3,7 @@
 //! quarter more, which is DRAM that the data then lack (ADR 60). Each arena allocates by best fit (dlmalloc) from a range of
 //! addresses of its own.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use deepram_core::paging::huge_pages::CHUNK_BYTES;
@@ -11,82 +11,79 @@ use deepram_pager::PAGE;
 use dlmalloc::{Allocator, Dlmalloc};
 use libc::c_void;
 
+use crate::address_range::AddressRange;
 use crate::{advise, kernel, memory};
 
 /// Threads allocate from different arenas, so that they seldom wait for each other.
 const ARENAS: usize = 8;
-/// Largest and smallest range of addresses for all arenas, and its part of those that the process may use, where they are
-/// limited.
-const MAX_SPACE: usize = 512 << 30;
-const MIN_SPACE: usize = 2 * ARENAS * CHUNK_BYTES;
-const ADDRESSES_SHARE: usize = 2;
 /// Smallest and largest step by which the mapped part of an arena grows, and the step's share of that part.
 const MIN_STEP: usize = memory::MIN_PAGED;
 const MAX_STEP: usize = 64 << 20;
 const STEP_SHARE: usize = 8;
-
 /// An arena with this many bytes in use grows by whole chunks.
 const GROWN: usize = 4 << 20;
 
-/// Addresses of all arenas: start and length. The start is 0 before the first block.
-static START: AtomicUsize = AtomicUsize::new(0);
-static LEN: AtomicUsize = AtomicUsize::new(0);
+/// The addresses of all arenas, of which each has an equal part.
+static SPACE: AddressRange =
+    AddressRange::new(512 << 30, 2 * ARENAS * CHUNK_BYTES, 2, libc::PROT_NONE, CHUNK_BYTES);
+
+type Arena = Dlmalloc<ArenaSpace>;
 
 static ALL: [Mutex<Arena>; ARENAS] =
     [arena(0), arena(1), arena(2), arena(3), arena(4), arena(5), arena(6), arena(7)];
 
-struct Arena(Dlmalloc<ArenaSpace>);
-
-// SAFETY: the arena's pointers are to its own addresses, and every thread that uses them holds its lock.
-unsafe impl Send for Arena {}
-
 const fn arena(number: usize) -> Mutex<Arena> {
-    let space = ArenaSpace { number, mapped: AtomicUsize::new(0), used: AtomicUsize::new(0) };
-    Mutex::new(Arena(Dlmalloc::new_with_allocator(space)))
+    Mutex::new(Dlmalloc::new_with_allocator(ArenaSpace { number, mapped: Cell::new(0), used: Cell::new(0) }))
 }
 
-/// The addresses of one arena. Those below `used` are dlmalloc's.
+/// Bytes of each arena's addresses, whole chunks.
+fn arena_len() -> usize {
+    SPACE.len() / ARENAS / CHUNK_BYTES * CHUNK_BYTES
+}
+
+/// The addresses of one arena.
 struct ArenaSpace {
     number: usize,
     /// Bytes that are mapped.
-    mapped: AtomicUsize,
-    used: AtomicUsize,
+    mapped: Cell<usize>,
+    /// Bytes that are dlmalloc's.
+    used: Cell<usize>,
 }
 
 impl ArenaSpace {
     fn start(&self) -> usize {
-        START.load(Relaxed) + self.number * (LEN.load(Relaxed) / ARENAS)
+        SPACE.start() + self.number * arena_len()
     }
 
     /// Maps at least the first `len` bytes. Returns whether that succeeded.
     fn map(&self, len: usize) -> bool {
-        let mapped = self.mapped.load(Relaxed);
+        let mapped = self.mapped.get();
         let step = (mapped / STEP_SHARE).clamp(MIN_STEP, MAX_STEP);
         let target = len.max(mapped + step).next_multiple_of(MIN_STEP);
-        if target > LEN.load(Relaxed) / ARENAS {
+        if target > arena_len() {
             return false;
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let at = std::ptr::with_exposed_provenance_mut(self.start() + mapped);
-        let result = memory::mmap(at, target - mapped, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        if result == libc::MAP_FAILED {
-            return false;
+        let is_mapped =
+            memory::mmap(at, target - mapped, kernel::READ_WRITE, flags, -1, 0) != libc::MAP_FAILED;
+        if is_mapped {
+            self.mapped.set(target);
         }
-        self.mapped.store(target, Relaxed);
-        true
+        is_mapped
     }
 }
 
 // SAFETY: each call returns mapped addresses of the arena that are not in use.
 unsafe impl Allocator for ArenaSpace {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let used = self.used.load(Relaxed);
+        let used = self.used.get();
         // dlmalloc stores to the end of what it gets. The next chunk must stay untouched to become a huge page.
         let size = if used < GROWN { size } else { (used + size).next_multiple_of(CHUNK_BYTES) - used };
-        if used + size > self.mapped.load(Relaxed) && !self.map(used + size) {
+        if used + size > self.mapped.get() && !self.map(used + size) {
             return (std::ptr::null_mut(), 0, 0);
         }
-        self.used.store(used + size, Relaxed);
+        self.used.set(used + size);
         (std::ptr::with_exposed_provenance_mut(self.start() + used), size, 0)
     }
 
@@ -95,14 +92,14 @@ unsafe impl Allocator for ArenaSpace {
     }
 
     fn free_part(&self, at: *mut u8, len: usize, new_len: usize) -> bool {
-        let used = self.used.load(Relaxed);
+        let used = self.used.get();
         let unused = len - new_len;
         let from = at.addr() + new_len;
         if from + unused != self.start() + used {
             return false;
         }
         advise::madvise(std::ptr::with_exposed_provenance_mut(from), unused, libc::MADV_DONTNEED);
-        self.used.store(used - unused, Relaxed);
+        self.used.set(used - unused);
         true
     }
 
@@ -123,17 +120,10 @@ unsafe impl Allocator for ArenaSpace {
     }
 }
 
-/// Reserves the addresses of all arenas, once. Returns whether there are any. The process has a single thread at its first
-/// call: the C library allocates for every other thread before it starts.
+/// Reserves the addresses of all arenas, while the process has a single thread: at its first call of `malloc`, or as the library
+/// is loaded. Returns whether there are any.
 pub(crate) fn reserve() -> bool {
-    if START.load(Relaxed) == 0 {
-        let range = kernel::reserve_range(MAX_SPACE, MIN_SPACE, ADDRESSES_SHARE, libc::PROT_NONE);
-        let (start, end) = range.map_or((1, 1), |(start, len)| (start, start + len));
-        let first = start.next_multiple_of(CHUNK_BYTES).min(end);
-        LEN.store((end - first) / ARENAS / CHUNK_BYTES * CHUNK_BYTES * ARENAS, Relaxed);
-        START.store(first, Relaxed);
-    }
-    LEN.load(Relaxed) > 0
+    SPACE.reserve().is_some()
 }
 
 fn lock(arena: &'static Mutex<Arena>) -> MutexGuard<'static, Arena> {
@@ -152,7 +142,7 @@ fn lock_any(own: usize) -> MutexGuard<'static, Arena> {
 }
 
 fn number_of(at: usize) -> usize {
-    (at - START.load(Relaxed)) / (LEN.load(Relaxed) / ARENAS)
+    (at - SPACE.start()) / arena_len()
 }
 
 /// Allocates a block, from arena number `own` (modulo their number) if it is free; null if no arena has room.
@@ -161,7 +151,7 @@ pub(crate) fn allocate(own: usize, size: usize, align: usize) -> *mut c_void {
         return std::ptr::null_mut();
     }
     // SAFETY: the alignment is a power of two, as callers of malloc's family guarantee.
-    let allocate = |mut arena: MutexGuard<Arena>| unsafe { arena.0.c_memalign(align, size) };
+    let allocate = |mut arena: MutexGuard<Arena>| unsafe { arena.c_memalign(align, size) };
     let block = allocate(lock_any(own));
     let others = || ALL.iter().map(|arena| allocate(lock(arena))).find(|block| !block.is_null());
     let block = if block.is_null() { others().unwrap_or(block) } else { block };
@@ -170,7 +160,7 @@ pub(crate) fn allocate(own: usize, size: usize, align: usize) -> *mut c_void {
 
 /// Whether the address is in an arena.
 pub(crate) fn owns(at: usize) -> bool {
-    at.wrapping_sub(START.load(Relaxed)) < LEN.load(Relaxed)
+    SPACE.owns(at)
 }
 
 /// Word before a block in which dlmalloc keeps its size, this word included.
@@ -220,7 +210,7 @@ pub(crate) unsafe fn free(blocks: impl Iterator<Item = *mut c_void>) {
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { arena.0.c_free(at.cast()) };
+        unsafe { arena.c_free(at.cast()) };
         locked = Some((number, arena));
     }
 }
@@ -235,7 +225,7 @@ pub(crate) unsafe fn resize(at: *mut c_void, size: usize) -> *mut c_void {
         if bytes_of(at) == bytes_for(size) {
             return at;
         }
-        lock(&ALL[number_of(at.addr())]).0.c_realloc(at.cast(), size).cast()
+        lock(&ALL[number_of(at.addr())]).c_realloc(at.cast(), size).cast()
     }
 }
 

@@ -1,57 +1,43 @@
 //! The library's own heap, in memory that is never paged.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use deepram_pager::PAGE;
 use dlmalloc::{Allocator, Dlmalloc};
 
+use crate::address_range::AddressRange;
 use crate::kernel;
 use crate::library_context::SignalGuard;
 
-/// Largest address range of the heap: addresses in it belong to the library. Only used pages take memory.
-const MAX_SPACE: usize = 64 << 30;
-/// Smallest address range of the heap.
-const MIN_SPACE: usize = 4 << 20;
-/// The heap takes at most one in this many of the addresses that the process may use, where they are limited.
-const ADDRESSES_SHARE: usize = 8;
+/// Addresses in this range belong to the library.
+static SPACE: AddressRange = AddressRange::new(64 << 30, 4 << 20, 8, kernel::READ_WRITE, PAGE);
+/// Bytes of the range that are dlmalloc's.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The heap; also the `GlobalAlloc` of this library.
 pub(crate) struct Heap {
     inner: Mutex<Dlmalloc<ReservedSpace>>,
 }
 
-/// A range of reserved addresses, allocated from its start.
+/// The range of addresses, allocated from its start.
 struct ReservedSpace;
-
-static START: AtomicUsize = AtomicUsize::new(0);
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of the range.
-static LEN: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: each call returns addresses of the library's own private mapping that were not returned before.
 unsafe impl Allocator for ReservedSpace {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let failed = (std::ptr::null_mut(), 0, 0);
-        if START.load(Relaxed) == 0 {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let Some((start, len)) = kernel::reserve_range(MAX_SPACE, MIN_SPACE, ADDRESSES_SHARE, access)
-            else {
-                return failed;
-            };
-            LEN.store(len, Relaxed);
-            NEXT.store(start, Relaxed);
-            START.store(start, Relaxed);
-        }
         // The heap's lock is held.
         let size = size.next_multiple_of(1 << 16);
-        let at = NEXT.load(Relaxed);
-        if at + size > START.load(Relaxed) + LEN.load(Relaxed) {
-            return failed;
+        let used = USED.load(Relaxed);
+        match SPACE.reserve() {
+            Some((start, len)) if used + size <= len => {
+                USED.store(used + size, Relaxed);
+                (std::ptr::with_exposed_provenance_mut(start + used), size, 0)
+            }
+            _ => (std::ptr::null_mut(), 0, 0),
         }
-        NEXT.store(at + size, Relaxed);
-        (std::ptr::with_exposed_provenance_mut(at), size, 0)
     }
 
     fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
@@ -75,7 +61,7 @@ unsafe impl Allocator for ReservedSpace {
     }
 
     fn page_size(&self) -> usize {
-        4096
+        PAGE
     }
 }
 
@@ -96,9 +82,7 @@ impl Heap {
 
     /// Whether the address belongs to the library's heap.
     pub(crate) fn owns(&self, address: usize) -> bool {
-        let start = START.load(Relaxed);
-        let space: Range<usize> = start..start + LEN.load(Relaxed);
-        start != 0 && space.contains(&address)
+        SPACE.owns(address)
     }
 
     pub(crate) fn allocate(&self, size: usize, align: usize, zeroed: bool) -> *mut u8 {

@@ -154,29 +154,12 @@ pub(crate) fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     call(libc::SYS_dup3, [from as usize, to as usize, flags as usize, 0, 0, 0]) as c_int
 }
 
-/// Maps private memory for the library; only touched pages take DRAM.
-pub(crate) fn reserve(len: usize) -> Option<usize> {
-    reserve_with(len, libc::PROT_READ | libc::PROT_WRITE)
-}
+/// Access of memory that may be read and written.
+pub(crate) const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-fn reserve_with(len: usize, prot: libc::c_int) -> Option<usize> {
+/// Maps private memory for the library, with this access; only touched pages take DRAM.
+pub(crate) fn reserve(len: usize, access: libc::c_int) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let at = mmap(0, len, prot, flags, -1, 0);
+    let at = mmap(0, len, access, flags, -1, 0);
     (at != libc::MAP_FAILED).then_some(at.addr())
-}
-
-/// Reserves a range of addresses: `most` bytes or half as many, a quarter and so on, at least `least`. It is at most one in
-/// `share` of the addresses that the process may use, if they are limited. Returns its start and length.
-pub(crate) fn reserve_range(
-    most: usize,
-    least: usize,
-    share: usize,
-    prot: libc::c_int,
-) -> Option<(usize, usize)> {
-    let allowed = match limit(libc::RLIMIT_AS) {
-        libc::RLIM_INFINITY => most,
-        bytes => usize::try_from(bytes).unwrap_or(most) / share,
-    };
-    let halves = std::iter::successors(Some(most), |len| Some(len / 2)).take_while(|len| *len >= least);
-    halves.filter(|len| *len <= allowed.max(least)).find_map(|len| Some((reserve_with(len, prot)?, len)))
 }

@@ -19,6 +19,7 @@
 //! library has a heap of its own (`heap`), also for allocations that the C library makes on its behalf, stacks of its
 //! own (`stacks`), and blocks signals meanwhile (`library_context`).
 
+mod address_range;
 pub mod advise;
 pub mod affinity;
 mod arenas;

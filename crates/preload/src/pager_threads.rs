@@ -144,7 +144,7 @@ fn spawn(n: usize, start: Start) -> io::Result<()> {
 fn stack(memory: &ThreadMemory) -> io::Result<usize> {
     let mut stack = memory.stack.load(Relaxed);
     if stack == 0 {
-        stack = kernel::reserve(STACK_BYTES).ok_or_else(io::Error::last_os_error)?;
+        stack = kernel::reserve(STACK_BYTES, kernel::READ_WRITE).ok_or_else(io::Error::last_os_error)?;
         if kernel::mprotect(stack, GUARD_BYTES, libc::PROT_NONE) != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -88,7 +88,7 @@ fn run_on<T, F: FnOnce() -> T>(stack: usize, body: F) -> T {
 
 fn take_stack() -> Option<usize> {
     let free = FREE.iter().map(|slot| slot.swap(0, Acquire)).find(|stack| *stack != 0);
-    free.or_else(|| kernel::reserve(STACK_BYTES))
+    free.or_else(|| kernel::reserve(STACK_BYTES, kernel::READ_WRITE))
 }
 
 fn give_back(stack: usize) {

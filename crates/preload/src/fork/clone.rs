@@ -127,7 +127,7 @@ fn clone_with_copy(
     if shares_descriptors(flags) {
         return refuse(libc::EINVAL);
     }
-    let Some(base) = kernel::reserve(STACK_BYTES) else { return refuse(libc::ENOMEM) };
+    let Some(base) = kernel::reserve(STACK_BYTES, kernel::READ_WRITE) else { return refuse(libc::ENOMEM) };
     let start = std::ptr::with_exposed_provenance_mut::<Start>(base);
     let first = std::ptr::with_exposed_provenance_mut::<c_void>(base + STACK_BYTES);
     // SAFETY: new memory of the library, aligned to a page and larger.

@@ -95,7 +95,7 @@ fn new_signal_stack() -> Option<usize> {
         if old.ss_flags & libc::SS_DISABLE == 0 {
             return None;
         }
-        let at = kernel::reserve(STACK_BYTES)?;
+        let at = kernel::reserve(STACK_BYTES, kernel::READ_WRITE)?;
         let new = libc::stack_t {
             ss_sp: std::ptr::with_exposed_provenance_mut(at),
             ss_flags: 0,
