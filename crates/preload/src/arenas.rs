@@ -33,7 +33,12 @@ static ALL: [Mutex<Arena>; ARENAS] =
     [arena(0), arena(1), arena(2), arena(3), arena(4), arena(5), arena(6), arena(7)];
 
 const fn arena(number: usize) -> Mutex<Arena> {
-    Mutex::new(Dlmalloc::new_with_allocator(ArenaSpace { number, mapped: Cell::new(0), used: Cell::new(0) }))
+    Mutex::new(Dlmalloc::new_with_allocator(ArenaSpace {
+        number,
+        mapped: Cell::new(0),
+        used: Cell::new(0),
+        touched: Cell::new(0),
+    }))
 }
 
 /// Bytes of each arena's addresses, whole chunks.
@@ -48,6 +53,8 @@ struct ArenaSpace {
     mapped: Cell<usize>,
     /// Bytes that are dlmalloc's.
     used: Cell<usize>,
+    /// Bytes that have been dlmalloc's since memory was last returned to the kernel.
+    touched: Cell<usize>,
 }
 
 impl ArenaSpace {
@@ -72,6 +79,18 @@ impl ArenaSpace {
         }
         is_mapped
     }
+
+    /// Returns memory at the end of the arena to the kernel, if it is much: a program that frees and allocates by turns would
+    /// touch it anew each time.
+    fn return_unused(&self) {
+        let kept = (self.used.get() + (self.used.get() / STEP_SHARE).max(GROWN)).next_multiple_of(PAGE);
+        let unused = self.touched.get().saturating_sub(kept);
+        if unused > kept - self.used.get() {
+            let from = std::ptr::with_exposed_provenance_mut(self.start() + kept);
+            advise::madvise(from, unused, libc::MADV_DONTNEED);
+            self.touched.set(kept);
+        }
+    }
 }
 
 // SAFETY: each call returns mapped addresses of the arena that are not in use.
@@ -84,6 +103,7 @@ unsafe impl Allocator for ArenaSpace {
             return (std::ptr::null_mut(), 0, 0);
         }
         self.used.set(used + size);
+        self.touched.set(self.touched.get().max(used + size));
         (std::ptr::with_exposed_provenance_mut(self.start() + used), size, 0)
     }
 
@@ -92,14 +112,12 @@ unsafe impl Allocator for ArenaSpace {
     }
 
     fn free_part(&self, at: *mut u8, len: usize, new_len: usize) -> bool {
-        let used = self.used.get();
-        let unused = len - new_len;
-        let from = at.addr() + new_len;
-        if from + unused != self.start() + used {
+        if at.addr() + len != self.start() + self.used.get() {
             return false;
         }
-        advise::madvise(std::ptr::with_exposed_provenance_mut(from), unused, libc::MADV_DONTNEED);
-        self.used.set(used - unused);
+        let used = self.used.get() - (len - new_len);
+        self.used.set(used);
+        self.return_unused();
         true
     }
 
@@ -112,7 +130,7 @@ unsafe impl Allocator for ArenaSpace {
     }
 
     fn allocates_zeros(&self) -> bool {
-        true
+        false
     }
 
     fn page_size(&self) -> usize {

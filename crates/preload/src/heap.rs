@@ -1,8 +1,8 @@
 //! The library's own heap, in memory that is never paged.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use deepram_pager::PAGE;
@@ -14,8 +14,6 @@ use crate::library_context::SignalGuard;
 
 /// Addresses in this range belong to the library.
 static SPACE: AddressRange = AddressRange::new(64 << 30, 4 << 20, 8, kernel::READ_WRITE, PAGE);
-/// Bytes of the range that are dlmalloc's.
-static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The heap; also the `GlobalAlloc` of this library.
 pub(crate) struct Heap {
@@ -23,17 +21,19 @@ pub(crate) struct Heap {
 }
 
 /// The range of addresses, allocated from its start.
-struct ReservedSpace;
+struct ReservedSpace {
+    /// Bytes that are dlmalloc's.
+    used: Cell<usize>,
+}
 
 // SAFETY: each call returns addresses of the library's own private mapping that were not returned before.
 unsafe impl Allocator for ReservedSpace {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        // The heap's lock is held.
         let size = size.next_multiple_of(1 << 16);
-        let used = USED.load(Relaxed);
+        let used = self.used.get();
         match SPACE.reserve() {
             Some((start, len)) if used + size <= len => {
-                USED.store(used + size, Relaxed);
+                self.used.set(used + size);
                 (std::ptr::with_exposed_provenance_mut(start + used), size, 0)
             }
             _ => (std::ptr::null_mut(), 0, 0),
@@ -67,7 +67,7 @@ unsafe impl Allocator for ReservedSpace {
 
 impl Heap {
     pub(crate) const fn new() -> Self {
-        Self { inner: Mutex::new(Dlmalloc::new_with_allocator(ReservedSpace)) }
+        Self { inner: Mutex::new(Dlmalloc::new_with_allocator(ReservedSpace { used: Cell::new(0) })) }
     }
 
     fn lock(&self) -> Locked<'_> {

@@ -55,9 +55,6 @@ fn is_own(at: *mut c_void) -> bool {
     HEAP.owns(at.addr())
 }
 
-/// Size from which on a zeroed block is a mapping, which is zeroed already.
-const ZEROED_LARGE: usize = 128 << 10;
-
 /// Allocates a block from the arenas, or as a mapping if they have no room. Null, with ENOMEM, if that fails too.
 fn allocate(size: usize, align: usize) -> *mut c_void {
     let block = thread_cache::allocate(size, align);
@@ -90,7 +87,7 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     }
     match count.checked_mul(size) {
         None => fail(),
-        Some(all) if all >= ZEROED_LARGE => large_blocks::allocate(all),
+        Some(all) if all >= LARGE => large_blocks::allocate(all),
         Some(all) => {
             let block = allocate(all, 1);
             if !block.is_null() {
