@@ -107,6 +107,7 @@ impl Inner {
             FaultAction::InstallZeros => {
                 chunk[at - below..at].iter_mut().for_each(|page| page.state.claim_fresh());
                 chunk[at + 1..=at + above].iter_mut().for_each(|page| page.state.claim_fresh());
+                // The pages behind may have been touched before: an allocator stores to the end of what it maps.
                 let fills = is_filled(chunk[at + above + 1..].iter().map(|page| page.state));
                 drop(chunk);
                 self.count_fault(page, FaultKind::Fresh, write);

@@ -7,14 +7,14 @@ use crate::kernel;
 /// The range, which is reserved once.
 pub(crate) struct AddressRange {
     /// Largest and smallest length in bytes.
-    pub(crate) most: usize,
-    pub(crate) least: usize,
+    most: usize,
+    least: usize,
     /// The range takes at most one in this many of the addresses that the process may use, where they are limited.
-    pub(crate) share: usize,
+    share: usize,
     /// Access to its memory.
-    pub(crate) access: libc::c_int,
+    access: libc::c_int,
     /// The start is aligned to this.
-    pub(crate) align: usize,
+    align: usize,
     /// 0 before the range is reserved.
     start: AtomicUsize,
     /// 0 if no range could be reserved.
@@ -51,12 +51,10 @@ impl AddressRange {
             libc::RLIM_INFINITY => self.most,
             bytes => usize::try_from(bytes).unwrap_or(self.most) / self.share,
         };
-        let lengths = std::iter::successors(Some(self.most), |len| Some(len / 2));
-        let mut lengths = lengths.take_while(|len| *len >= self.least);
-        lengths.find_map(|len| {
-            let reserve = || kernel::reserve(len, self.access);
-            Some(((len <= allowed.max(self.least)).then(reserve).flatten()?, len))
-        })
+        let halves = std::iter::successors(Some(self.most), |len| Some(len / 2));
+        let mut lengths =
+            halves.take_while(|len| *len >= self.least).filter(|len| *len <= allowed.max(self.least));
+        lengths.find_map(|len| Some((kernel::reserve(len, self.access)?, len)))
     }
 
     /// Start of the range, once it is reserved.

@@ -80,8 +80,9 @@ impl ArenaSpace {
         is_mapped
     }
 
-    /// Returns memory at the end of the arena to the kernel, if it is much: a program that frees and allocates by turns would
-    /// touch it anew each time.
+    /// Returns unused memory at the end of the arena to the kernel. The arena keeps an eighth of its used memory, or
+    /// [`GROWN`], and returns the rest once it is larger than that: a program that frees and allocates by turns would
+    /// otherwise fault on this memory each time.
     fn return_unused(&self) {
         let kept = (self.used.get() + (self.used.get() / STEP_SHARE).max(GROWN)).next_multiple_of(PAGE);
         let unused = self.touched.get().saturating_sub(kept);
@@ -97,10 +98,14 @@ impl ArenaSpace {
 unsafe impl Allocator for ArenaSpace {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let used = self.used.get();
+        let failed = (std::ptr::null_mut(), 0, 0);
+        if size > arena_len() - used {
+            return failed;
+        }
         // dlmalloc stores to the end of what it gets. The next chunk must stay untouched to become a huge page.
         let size = if used < GROWN { size } else { (used + size).next_multiple_of(CHUNK_BYTES) - used };
         if used + size > self.mapped.get() && !self.map(used + size) {
-            return (std::ptr::null_mut(), 0, 0);
+            return failed;
         }
         self.used.set(used + size);
         self.touched.set(self.touched.get().max(used + size));
@@ -183,8 +188,8 @@ pub(crate) fn owns(at: usize) -> bool {
 
 /// Word before a block in which dlmalloc keeps its size, this word included.
 const HEADER: usize = size_of::<usize>();
-/// Sizes are multiples of this.
-const UNIT: usize = 16;
+/// Sizes, header included, are multiples of this, and so are the addresses of blocks.
+pub(crate) const UNIT: usize = 16;
 /// Size of the smallest block with its header.
 const LEAST: usize = 32;
 

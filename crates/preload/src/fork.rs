@@ -23,13 +23,8 @@ use crate::{
 
 pub mod clone;
 
-/// The locks that are held from before a fork to after it: those of `malloc`, and if memory is to be paged, all others.
+/// The locks that are held from before a fork to after it.
 struct ForkLocks {
-    arenas: arenas::ArenasGuard,
-    paging: Option<PagingLocks>,
-}
-
-struct PagingLocks {
     fork_guard: Option<ForkGuard<'static>>,
     _start: MutexGuard<'static, ()>,
     dispatch: MutexGuard<'static, syscall_dispatch::ForkingThreads>,
@@ -37,6 +32,7 @@ struct PagingLocks {
     heap: heap::HeapGuard,
     mappings: MutexGuard<'static, Mappings>,
     blocks: large_blocks::BlocksGuard,
+    arenas: arenas::ArenasGuard,
     _library: LibraryGuard,
     _signals: SignalGuard,
 }
@@ -95,9 +91,9 @@ pub unsafe extern "C" fn __register_atfork(
 
 /// Called when the C library is about to fork and has called all other handlers.
 extern "C" fn prepare() {
-    // Where the kernel cannot dispatch the fork's system call, the locks are held from here on. Those of `malloc` always are
-    // if nothing is to be paged.
-    if !lazy_start::is_enabled() || !syscall_dispatch::begin() {
+    // Where the kernel cannot dispatch the fork's system call, the locks are held from here on. So they are if nothing is to
+    // be paged: then no thread waits for a fault while it holds one.
+    if !(lazy_start::is_enabled() && syscall_dispatch::begin()) {
         lock_for_fork();
     }
 }
@@ -129,15 +125,6 @@ pub(crate) fn at_clone(number: c_long, arguments: [usize; 6]) -> isize {
 }
 
 fn lock_for_fork() {
-    let locks = if lazy_start::is_enabled() {
-        lock_with_paging()
-    } else {
-        ForkLocks { arenas: arenas::lock_for_fork(), paging: None }
-    };
-    *FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner) = Some(SendLocks(locks));
-}
-
-fn lock_with_paging() -> ForkLocks {
     let (signals, library) = (SignalGuard::new(), LibraryGuard::new());
     // A thread that holds an arena may wait for a fault to be served, and may start the pager.
     let arenas = arenas::lock_for_fork();
@@ -154,18 +141,19 @@ fn lock_with_paging() -> ForkLocks {
     };
     let (mappings, dispatch) = (mappings(), syscall_dispatch::lock());
     // From here on nothing may be allocated.
-    let paging = PagingLocks {
+    let held = ForkLocks {
         fork_guard,
         dispatch,
         opening: OpenGuard::acquire(),
         heap: HEAP.lock_for_fork(),
         mappings,
         blocks,
+        arenas,
         _start: start,
         _library: library,
         _signals: signals,
     };
-    ForkLocks { arenas, paging: Some(paging) }
+    *FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner) = Some(SendLocks(held));
 }
 
 fn take_locks() -> Option<ForkLocks> {
@@ -173,22 +161,29 @@ fn take_locks() -> Option<ForkLocks> {
 }
 
 fn resume_parent() {
-    let Some(ForkLocks { arenas, paging }) = take_locks() else { return };
-    drop(arenas);
-    let Some(paging) = paging else { return };
-    let PagingLocks { _signals, _library, _start, fork_guard, dispatch, opening, heap, mappings, blocks } =
-        paging;
-    drop((heap, opening, dispatch, mappings, blocks));
+    let Some(ForkLocks {
+        _signals,
+        _library,
+        _start,
+        fork_guard,
+        dispatch,
+        opening,
+        heap,
+        mappings,
+        blocks,
+        arenas,
+    }) = take_locks()
+    else {
+        return;
+    };
+    drop((heap, opening, dispatch, mappings, blocks, arenas));
     if let Some(fork_guard) = fork_guard {
         fork_guard.parent();
     }
 }
 
 fn resume_child() {
-    let Some(ForkLocks { arenas, paging }) = take_locks() else { return };
-    drop(arenas);
-    let Some(paging) = paging else { return };
-    let PagingLocks {
+    let Some(ForkLocks {
         _signals,
         _library,
         _start,
@@ -198,11 +193,15 @@ fn resume_child() {
         heap,
         mut mappings,
         blocks,
-    } = paging;
+        arenas,
+    }) = take_locks()
+    else {
+        return;
+    };
     dispatch.in_child();
     pager_threads::reset_in_child();
     credentials::reset_in_child();
-    drop((heap, opening, dispatch, blocks));
+    drop((heap, opening, dispatch, blocks, arenas));
     setup::set_pager_process();
     let not_in_child = std::mem::take(&mut mappings.not_in_child);
     for (start, end) in not_in_child.iter() {

@@ -32,7 +32,7 @@ unsafe impl Allocator for ReservedSpace {
         let size = size.next_multiple_of(1 << 16);
         let used = self.used.get();
         match SPACE.reserve() {
-            Some((start, len)) if used + size <= len => {
+            Some((start, len)) if size <= len - used => {
                 self.used.set(used + size);
                 (std::ptr::with_exposed_provenance_mut(start + used), size, 0)
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use libc::c_void;
 
-use crate::arenas::{self, bytes_for, bytes_of};
+use crate::arenas::{self, UNIT, bytes_for, bytes_of};
 use crate::thread_state::thread_state;
 
 /// Largest size of a block that is kept.
@@ -32,7 +32,7 @@ pub(crate) struct ThreadCache {
 }
 
 const fn bin_of(bytes: usize) -> usize {
-    bytes / 16
+    bytes / UNIT
 }
 
 /// Value of the pointer to a thread's cache after the thread has returned all its blocks.
@@ -116,7 +116,7 @@ impl Bin {
 /// Allocates a block; null if no arena has room.
 pub(crate) fn allocate(size: usize, align: usize) -> *mut c_void {
     if size <= LARGEST
-        && align <= 16
+        && align <= UNIT
         && let Some(cache) = cache()
         && let Some(block) = cache.bins[bin_of(bytes_for(size))].pop()
     {

@@ -170,20 +170,25 @@ fn descriptors_of_the_pager_are_not_open_for_the_program() {
 #[test]
 fn limits_of_address_space_and_of_descriptors_are_kept_within() {
     let Some(shadow) = program("shadow") else { return };
-    assert!(library().is_file());
     for limit in ["-v 2000000", "-v 300000", "-n 64"] {
-        let script = format!("ulimit {limit}; exec \"$@\"");
-        let output = within(240, "sh")
-            .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_deepram")])
-            .args(["run", "--dram", "24MiB", "--"])
-            .arg(&shadow)
-            .args(["11", "1", "60"])
-            .output()
-            .expect("a shell runs");
-        let said = text(&output.stderr);
-        assert_eq!(text(&output.stdout), "right\n", "ulimit {limit}: {said}");
-        assert_eq!(said, "", "ulimit {limit}");
+        is_right_within(limit, &shadow, &["11", "1", "60"]);
     }
+}
+
+/// Runs a program with paging within a limit of the shell. It must print `right`, and nothing else may be printed.
+fn is_right_within(limit: &str, program: &Path, arguments: &[&str]) {
+    assert!(library().is_file());
+    let script = format!("ulimit {limit}; exec \"$@\"");
+    let output = within(240, "sh")
+        .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_deepram")])
+        .args(["run", "--dram", "24MiB", "--"])
+        .arg(program)
+        .args(arguments)
+        .output()
+        .expect("a shell runs");
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "right\n", "ulimit {limit}: {said}");
+    assert_eq!(said, "", "ulimit {limit}");
 }
 
 #[test]
@@ -265,16 +270,21 @@ fn blocks_of_malloc_keep_their_contents() {
 }
 
 #[test]
+fn children_of_processes_that_are_not_paged_may_allocate() {
+    let Some(blocks) = program("blocks") else { return };
+    for seed in ["1", "2", "3", "4", "5", "6"] {
+        let arguments = ["check", seed, "4", "3000"];
+        let output = within(60, &blocks).args(arguments).env("LD_PRELOAD", library()).output();
+        let output = output.expect("timeout runs");
+        let printed = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(printed, ("right\n".into(), String::new()), "{}", output.status);
+    }
+}
+
+#[test]
 fn blocks_of_malloc_are_allocated_within_a_limit_of_address_space() {
     let Some(blocks) = program("blocks") else { return };
-    let script = "ulimit -v 500000; exec \"$@\"";
-    let output = within(240, "sh")
-        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_deepram"), "run", "--dram", "24MiB", "--"])
-        .arg(&blocks)
-        .args(["check", "4", "2", "10000"])
-        .output()
-        .expect("a shell runs");
-    assert_eq!((text(&output.stdout), text(&output.stderr)), ("right\n".into(), String::new()));
+    is_right_within("-v 500000", &blocks, &["check", "4", "2", "10000"]);
 }
 
 #[test]

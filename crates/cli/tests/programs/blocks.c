@@ -159,6 +159,9 @@ static void run(unsigned threads, unsigned long steps)
             pid_t child = fork();
             if (child == 0) {
                 static struct worker own;
+                /* A thread that the child does not have may have held the lock. */
+                pthread_mutex_init(&lock, NULL);
+                memset(mailbox, 0, sizeof mailbox);
                 own.random = seed * 31 + n + 1;
                 own.steps = steps / 10;
                 work(&own);
@@ -174,6 +177,11 @@ static void run(unsigned threads, unsigned long steps)
     free(NULL);
     volatile size_t huge = (size_t)-8;
     if (malloc(huge) || calloc(huge / 8, 16) || realloc(NULL, huge)) fail("impossible size", huge);
+    /* Sizes whose sum with what an arena uses exceeds the largest number. */
+    for (unsigned bits = 4; bits < 64; bits++) {
+        volatile size_t size = -((size_t)1 << bits);
+        if (aligned_alloc(8192, size)) fail("impossible size, aligned", size);
+    }
     void *small = malloc(1);
     if (realloc(small, huge)) fail("impossible size", huge);
     if (realloc(small, 0)) fail("realloc to nothing: not null", 0);
