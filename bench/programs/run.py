@@ -87,8 +87,8 @@ def arguments():
     cache = os.environ.get("XDG_CACHE_HOME")
     parser.add_argument("--tools", type=Path, default=Path(cache) / "deepram-programs" if cache else HERE / ".cache",
                         help="folder for fetched programs")
-    parser.add_argument("--table", type=Path, metavar="RESULT",
-                        help="only print an earlier --json file as Markdown")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="RESULT",
+                        help="only print earlier --json files as one table in Markdown; several must be of --modes memory")
     parser.add_argument("--into", type=Path, metavar="PAGE",
                         help="with --table: write the table into this page, between its marks")
     parser.add_argument("--setup", action="store_true", help="only fetch the programs and list the missing ones")
@@ -193,7 +193,7 @@ def every_mode(program, settings, tools, folder):
 def main():
     settings = arguments()
     if settings.table:
-        return table.from_file(settings.table, settings.into)
+        return table.from_files(settings.table, settings.into)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     tools = Tools(settings.tools, say)
@@ -233,7 +233,7 @@ def main():
         # Written after each program: an interrupted run keeps the programs that have ended.
         if settings.json:
             settings.json.write_text(json.dumps(result, indent=1) + "\n")
-    print(table.markdown(result))
+    print(table.markdown([result]))
     # A failure under swap is a result, not an error.
     return 1 if any("failed" in row and row["run_mode"] not in ("swap", "zram", "zswap") for row in rows) else 0
 

@@ -85,37 +85,53 @@ def _conditions(result):
             f"{machine['memory_bytes'] / 2**30:.0f} GiB, Linux {machine['kernel']}; load at the start {result['load']:.1f}.")
 
 
-def _equal_memory(result):
-    """Seconds and bytes read under `deepram run --memory` and in the other modes, with the ratios of the seconds, as Markdown:
-    medians of all rounds, for each limit."""
-    rows = result["results"]["rows"]
-    modes = [mode for mode in dict.fromkeys(row["run_mode"] for row in rows) if mode not in ("plain", "all")]
+def _equal_memory(results):
+    """Seconds and bytes read under `deepram run --memory` and in the other modes, as Markdown, for each limit: medians of all
+    rounds of all results, and the ratios of the seconds of runs in the same round, with the least and the greatest."""
+    rows = [{**row, "round": (number, row["round"])} for number, result in enumerate(results)
+            for row in result["results"]["rows"] if "round" in row]
+    modes = [mode for mode in dict.fromkeys(row["run_mode"] for row in rows) if mode != "plain"]
     peers = [mode for mode in modes if mode != "memory"]
     head = ["program", "limit MiB", *(f"{mode} s" for mode in modes), *(f"memory / {peer}" for peer in peers),
             *(f"{mode} read MiB" for mode in modes)]
-    out = [_conditions(result), "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for group in sorted({row.get("group") for row in rows if row["run_mode"] in modes}, key=lambda group: group or 0):
-        out += _of_group([row for row in rows if row.get("group") == group], modes, peers)
-    return "\n".join(out + _problems(rows))
+    out = [*(f"- {_conditions(result)}" for result in results), "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for group in sorted({row.get("group", 0) for row in rows if row["run_mode"] in modes}):
+        out += _of_group([row for row in rows if row.get("group", 0) == group], modes, peers)
+    return "\n".join(out + _problems([row for result in results for row in result["results"]["rows"]]))
 
 
 def _of_group(rows, modes, peers):
     """The lines of the table for one limit."""
-    out, ratios = [], {peer: [] for peer in peers}
+    out, medians = [], {peer: [] for peer in peers}
     for program in dict.fromkeys(row["program"] for row in rows):
         own = [row for row in rows if row["program"] == program]
-        seconds = {mode: _median(own, mode, lambda row: row["seconds"]) for mode in modes}
+        seconds = [_median(own, mode, lambda row: row["seconds"]) for mode in modes]
         read = [_median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in modes]
+        ratios = {peer: _ratios_of_rounds(own, peer) for peer in peers}
         for peer in peers:
-            if seconds["memory"] and seconds[peer]:
-                ratios[peer].append(seconds["memory"] / seconds[peer])
+            medians[peer] += [statistics.median(ratios[peer])] if ratios[peer] else []
         limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
-        cells = [program, _number(limit, ".0f"), *map(_number, seconds.values()),
-                 *(_ratio(seconds["memory"], seconds[peer]) for peer in peers), *(_number(mib, ",.0f") for mib in read)]
+        cells = [program, _number(limit, ".0f"), *map(_number, seconds), *map(_spread, ratios.values()),
+                 *(_number(mib, ",.0f") for mib in read)]
         out.append(f"| {' | '.join(cells)} |")
-    means = [_number(statistics.geometric_mean(found) if found else None, ".2f") for found in ratios.values()]
+    means = [_number(statistics.geometric_mean(found) if found else None, ".2f") for found in medians.values()]
     empty = [""] * len(modes)
     return [*out, f"| {' | '.join(['geometric mean', '', *empty, *means, *empty])} |"]
+
+
+def _ratios_of_rounds(rows, peer):
+    """The seconds under `deepram run --memory` over those of the peer, of each round in which both succeeded."""
+    seconds = {(row["run_mode"], row["round"]): row["seconds"] for row in rows if "seconds" in row and "failed" not in row}
+    return [value / seconds[peer, number] for (mode, number), value in seconds.items()
+            if mode == "memory" and (peer, number) in seconds]
+
+
+def _spread(ratios):
+    """The median, and of several the least and the greatest."""
+    if not ratios:
+        return "–"
+    spread = f" ({min(ratios):.2f}–{max(ratios):.2f})" if len(ratios) > 1 else ""
+    return f"{statistics.median(ratios):.2f}{spread}"
 
 
 def _problems(rows):
@@ -124,11 +140,14 @@ def _problems(rows):
     return ["", "Failed or skipped:", "", *dict.fromkeys(wrong)] if wrong else []
 
 
-def markdown(result):
-    """Conditions and medians of all rounds, as Markdown."""
+def markdown(results):
+    """Conditions and medians of all rounds, as Markdown: of one result, or of several with `deepram run --memory`."""
+    if all(any(row["run_mode"] == "memory" for row in result["results"]["rows"]) for result in results):
+        return _equal_memory(results)
+    if len(results) > 1:
+        raise ValueError("several results make one table only if all have the mode memory")
+    result = results[0]
     rows = result["results"]["rows"]
-    if any(row["run_mode"] == "memory" for row in rows):
-        return _equal_memory(result)
     names = list(dict.fromkeys(row["program"] for row in rows))
     out = [_conditions(result), "",
            "| program | D MiB | same output | plain s | deepram s | swap s | deepram / swap | deepram MiB | swap MiB | limit MiB |",
@@ -166,12 +185,12 @@ def _latencies(result):
     return out
 
 
-def from_file(path, page):
-    """Prints a result file of --json, or writes it into a page between the marks. Returns the exit status."""
+def from_files(paths, page):
+    """Prints result files of --json, or writes them into a page between the marks. Returns the exit status."""
     try:
-        text = markdown(json.loads(path.read_text()))
+        text = markdown([json.loads(path.read_text()) for path in paths])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"{path}: not a result that --json wrote: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{', '.join(map(str, paths))}: not results that --json wrote: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     if page is None:
         print(text)
