@@ -16,8 +16,8 @@ struct ControlFiles {
     events: &'static str,
     /// Keys in `memory.stat` of the reclaimable page cache, cgroups below included.
     cache: [&'static str; 2],
-    /// Keys in `memory.stat` of [`MemoryUse`], cgroups below included: anonymous memory, shared memory, all pages of files, and
-    /// pages of files that were read again.
+    /// Keys in `memory.stat` of [`MemoryUse`], cgroups below included: anonymous memory, shared memory, the page cache with shared memory,
+    /// and pages of files that were read again.
     uses: [&'static str; 4],
     /// File and value that disable swapping.
     no_swap: (&'static str, &'static str),
@@ -47,6 +47,8 @@ const V2: ControlFiles = ControlFiles {
 pub(crate) struct MemoryUse {
     pub(crate) anonymous: u64,
     pub(crate) shared: u64,
+    /// Page cache of files that are not in memory alone.
+    pub(crate) files: u64,
     /// Memory of the kernel: page tables, file system and network objects.
     pub(crate) kernel: u64,
     /// Pages that the page cache has read again after it had dropped them, since the cgroup exists.
@@ -118,9 +120,10 @@ fn memory_use(group: &Path, names: &ControlFiles) -> Option<MemoryUse> {
     let text = fs::read_to_string(group.join("memory.stat")).ok()?;
     let usage = number(group, names.usage)?;
     let [anonymous, shared, files, refaults] = names.uses.map(|name| stat_value(&text, name));
-    let (anonymous, files) = (anonymous?, files?);
+    let (anonymous, shared, files) = (anonymous?, shared?, files?);
     let kernel = usage.saturating_sub(anonymous + files);
-    Some(MemoryUse { anonymous, shared: shared?, kernel, refaults: refaults.unwrap_or(0) })
+    let files = files.saturating_sub(shared);
+    Some(MemoryUse { anonymous, shared, files, kernel, refaults: refaults.unwrap_or(0) })
 }
 
 /// Mount point of a file system of this type that has this option.
@@ -178,7 +181,7 @@ mod tests {
             fs::write(group.path().join("memory.stat"), text).unwrap();
             assert_eq!(memory_use(&group.path().join("none"), names), None);
             fs::write(group.path().join(names.usage), "540\n").unwrap();
-            let expected = MemoryUse { anonymous: 400, shared: 20, kernel: 40, refaults: 7 };
+            let expected = MemoryUse { anonymous: 400, shared: 20, files: 80, kernel: 40, refaults: 7 };
             assert_eq!(memory_use(group.path(), names), Some(expected));
         }
     }

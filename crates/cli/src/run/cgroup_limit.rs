@@ -103,7 +103,8 @@ impl CgroupLimit {
         let other = self.divided.as_mut().map_or(0, |divided| {
             divided.divide(memory, budget);
             let share = if budget.members() > 1 { FORK_SPARE_SHARE } else { SPARE_SHARE };
-            (divided.split.cache() * PAGE) as u64 + memory.kernel + self.limit / share
+            let cache = divided.split.kept_for_cache((memory.files / PAGE as u64) as usize);
+            (cache * PAGE) as u64 + memory.kernel + self.limit / share
         });
         budget.set_in_dram(memory.anonymous, memory.shared, other);
     }

@@ -33,10 +33,17 @@ impl MemorySplit {
         Self { pages, cache: pages / FIRST_SHARE, cache_reads: 0, paged_reads: 0 }
     }
 
-    /// Pages that are left to the page cache. It may have more as long as paged memory does not need them.
+    /// The page cache's part. It may have more pages as long as paged memory does not need them.
     #[must_use]
     pub fn cache(self) -> usize {
         self.cache
+    }
+
+    /// Pages that paged memory leaves free for the page cache, or to it, while the cache has `used` pages: its part, but at most a
+    /// step more than it uses.
+    #[must_use]
+    pub fn kept_for_cache(self, used: usize) -> usize {
+        self.cache.min(used + self.pages / STEP_SHARE)
     }
 
     /// Records how many pages were read again since the last call: into the page cache, and into paged memory. Takes at most one
@@ -75,6 +82,12 @@ mod tests {
         assert_eq!(split.cache(), 400, "a page of the small side spares more reads");
         (0..100).for_each(|_| split.record_reads(5000, 0));
         assert_eq!(split.cache(), 3200, "the most");
+    }
+
+    #[test]
+    fn the_page_cache_keeps_its_part_only_as_it_fills_it() {
+        let split = MemorySplit::new(6400);
+        assert_eq!([0, 300, 700, 5000].map(|used| split.kept_for_cache(used)), [100, 400, 800, 800]);
     }
 
     #[test]
