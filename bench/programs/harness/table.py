@@ -88,6 +88,8 @@ def _conditions(result):
 def _equal_memory(results):
     """Seconds and bytes read under `deepram run --memory` and in the other modes, as Markdown, for each limit: medians of all
     rounds of all results, and the ratios of the seconds of runs in the same round, with the least and the greatest."""
+    if len({tuple(result["results"]["settings"].get(name) for name in ("data", "dram", "scale")) for result in results}) > 1:
+        raise ValueError("several results make one table only if --data, --dram and --scale are the same")
     rows = [{**row, "round": (number, row["round"])} for number, result in enumerate(results)
             for row in result["results"]["rows"] if "round" in row]
     modes = [mode for mode in dict.fromkeys(row["run_mode"] for row in rows) if mode != "plain"]
@@ -108,8 +110,9 @@ def _of_group(rows, modes, peers):
         seconds = [_median(own, mode, lambda row: row["seconds"]) for mode in modes]
         read = [_median(own, mode, lambda row: (row["device_read"] or 0) / MIB) for mode in modes]
         ratios = {peer: _ratios_of_rounds(own, peer) for peer in peers}
-        for peer in peers:
-            medians[peer] += [statistics.median(ratios[peer])] if ratios[peer] else []
+        for peer, found in ratios.items():
+            if found:
+                medians[peer].append(statistics.median(found))
         limit = next((row["limit"] / MIB for row in own if row.get("limit")), None)
         cells = [program, _number(limit, ".0f"), *map(_number, seconds), *map(_spread, ratios.values()),
                  *(_number(mib, ",.0f") for mib in read)]
@@ -145,7 +148,7 @@ def markdown(results):
     if all(any(row["run_mode"] == "memory" for row in result["results"]["rows"]) for result in results):
         return _equal_memory(results)
     if len(results) > 1:
-        raise ValueError("several results make one table only if all have the mode memory")
+        raise ValueError("several results make one table only if each has the mode memory")
     result = results[0]
     rows = result["results"]["rows"]
     names = list(dict.fromkeys(row["program"] for row in rows))
@@ -187,10 +190,18 @@ def _latencies(result):
 
 def from_files(paths, page):
     """Prints result files of --json, or writes them into a page between the marks. Returns the exit status."""
+    results = []
+    for path in paths:
+        try:
+            results.append(json.loads(path.read_text()))
+        except (OSError, ValueError) as error:
+            print(f"{path}: not a result that --json wrote: {type(error).__name__}: {error}", file=sys.stderr)
+            return 2
     try:
-        text = markdown([json.loads(path.read_text()) for path in paths])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"{', '.join(map(str, paths))}: not results that --json wrote: {type(error).__name__}: {error}", file=sys.stderr)
+        text = markdown(results)
+    except (ValueError, KeyError, TypeError) as error:
+        print(f"{', '.join(map(str, paths))}: no table of results that --json wrote: {type(error).__name__}: {error}",
+              file=sys.stderr)
         return 2
     if page is None:
         print(text)

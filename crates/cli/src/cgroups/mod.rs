@@ -16,8 +16,8 @@ struct ControlFiles {
     events: &'static str,
     /// Keys in `memory.stat` of the reclaimable page cache, cgroups below included.
     cache: [&'static str; 2],
-    /// Keys in `memory.stat` of [`MemoryUse`], cgroups below included: anonymous memory, shared memory, the page cache with shared memory,
-    /// and pages of files that were read again.
+    /// Keys in `memory.stat` of [`MemoryUse`], cgroups below included: anonymous memory, shared memory, the page cache including
+    /// shared memory, and pages of files that were read again.
     uses: [&'static str; 4],
     /// File and value that disable swapping.
     no_swap: (&'static str, &'static str),
@@ -47,7 +47,7 @@ const V2: ControlFiles = ControlFiles {
 pub(crate) struct MemoryUse {
     pub(crate) anonymous: u64,
     pub(crate) shared: u64,
-    /// Page cache of files that are not in memory alone.
+    /// The page cache without shared memory.
     pub(crate) files: u64,
     /// Memory of the kernel: page tables, file system and network objects.
     pub(crate) kernel: u64,

@@ -20,6 +20,7 @@ const LEAST_READS: u64 = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemorySplit {
     pages: usize,
+    /// The page cache's part, in pages.
     cache: usize,
     /// Pages read again since the last step.
     cache_reads: u64,
@@ -33,14 +34,8 @@ impl MemorySplit {
         Self { pages, cache: pages / FIRST_SHARE, cache_reads: 0, paged_reads: 0 }
     }
 
-    /// The page cache's part. It may have more pages as long as paged memory does not need them.
-    #[must_use]
-    pub fn cache(self) -> usize {
-        self.cache
-    }
-
-    /// Pages that paged memory leaves free for the page cache, or to it, while the cache has `used` pages: its part, but at most a
-    /// step more than it uses.
+    /// Pages that paged memory must not use while the page cache has `used` pages: these and a step more, so that it can grow, but
+    /// at most the page cache's part. It may have more pages as long as paged memory does not need them.
     #[must_use]
     pub fn kept_for_cache(self, used: usize) -> usize {
         self.cache.min(used + self.pages / STEP_SHARE)
@@ -75,13 +70,13 @@ mod tests {
     #[test]
     fn memory_moves_to_the_side_that_reads_pages_again() {
         let mut split = MemorySplit::new(6400);
-        assert_eq!(split.cache(), 800);
+        assert_eq!(split.cache, 800);
         (0..100).for_each(|_| split.record_reads(0, 5000));
-        assert_eq!(split.cache(), 100, "the least");
+        assert_eq!(split.cache, 100, "the least");
         (0..3).for_each(|_| split.record_reads(500, 500));
-        assert_eq!(split.cache(), 400, "a page of the small side spares more reads");
+        assert_eq!(split.cache, 400, "a page of the small side spares more reads");
         (0..100).for_each(|_| split.record_reads(5000, 0));
-        assert_eq!(split.cache(), 3200, "the most");
+        assert_eq!(split.cache, 3200, "the most");
     }
 
     #[test]
@@ -96,9 +91,9 @@ mod tests {
         (0..1000).for_each(|_| split.record_reads(0, 0));
         assert_eq!(split, MemorySplit::new(6400));
         (0..31).for_each(|_| split.record_reads(1, 0));
-        assert_eq!(split.cache(), 800);
+        assert_eq!(split.cache, 800);
         split.record_reads(1, 0);
-        assert_eq!(split.cache(), 900);
+        assert_eq!(split.cache, 900);
     }
 
     proptest! {
@@ -111,20 +106,20 @@ mod tests {
             let mut split = MemorySplit::new(pages);
             let reads = |weight: u64, size: usize| (weight as f64 * 1e4 * pages as f64 / size as f64) as u64;
             for _ in 0..200 {
-                split.record_reads(reads(cache, split.cache()), reads(paged, pages - split.cache()));
+                split.record_reads(reads(cache, split.cache), reads(paged, pages - split.cache));
             }
             let (least, most, step) = (pages / LEAST_SHARE, pages / MOST_SHARE, pages / STEP_SHARE);
-            prop_assert!((least..=most).contains(&split.cache()));
+            prop_assert!((least..=most).contains(&split.cache));
             let rate = |weight: u64, size: usize| weight as f64 / (size as f64 * size as f64);
-            let (low, high) = (split.cache().saturating_sub(2 * step).max(1), split.cache() + 2 * step);
+            let (low, high) = (split.cache.saturating_sub(2 * step).max(1), split.cache + 2 * step);
             let slack = 2.1;
             prop_assert!(
-                split.cache() == most || rate(cache, high) <= slack * rate(paged, pages - high),
-                "{} of {pages} pages: the cache gains more", split.cache()
+                split.cache == most || rate(cache, high) <= slack * rate(paged, pages - high),
+                "{} of {pages} pages: the cache gains more", split.cache
             );
             prop_assert!(
-                split.cache() == least || rate(paged, pages - low) <= slack * rate(cache, low),
-                "{} of {pages} pages: paged memory gains more", split.cache()
+                split.cache == least || rate(paged, pages - low) <= slack * rate(cache, low),
+                "{} of {pages} pages: paged memory gains more", split.cache
             );
         }
     }
