@@ -163,9 +163,10 @@ impl BudgetMemory {
         (self.used.load(Relaxed) + self.uncharged.load(Relaxed)).max(0)
     }
 
-    /// Frames of the budget that memory takes which no member has been charged for.
-    fn beside(&self) -> usize {
-        usize::try_from(self.uncharged.load(Relaxed)).unwrap_or(0)
+    /// Sum of the charges that a budget of `limit` frames allows: less where memory takes frames that no member has been charged
+    /// for, and more where several members have been charged for the same frames.
+    fn chargeable(&self, limit: usize) -> usize {
+        usize::try_from(limit as i64 - self.uncharged.load(Relaxed)).unwrap_or(0)
     }
 
     /// Records the memory of the run in pages, as the kernel counts it: anonymous memory, shared memory without that of the
@@ -198,7 +199,7 @@ impl BudgetMemory {
         let _ = self.uncharged.compare_exchange(before, uncharged.max(least).min(most), Relaxed, Relaxed);
         if self.in_use() > limit {
             let (reserved, sharers) = self.reserved();
-            self.wake_members_above(equal_part(limit as usize - self.beside(), reserved, sharers), None);
+            self.wake_members_above(equal_part(self.chargeable(limit as usize), reserved, sharers), None);
         }
     }
 
@@ -494,10 +495,10 @@ impl Frames {
         self.shared().map_or(0, |(budget, _)| budget.fork_room.load(Relaxed))
     }
 
-    /// Frames of each member if all have equally many.
+    /// Frames that each member may be charged for if all are charged for equally many.
     pub(super) fn equal_part(&self) -> usize {
-        let beside = self.shared().map_or(0, |(budget, _)| budget.beside());
-        self.part_of(self.limit().saturating_sub(beside))
+        let limit = self.limit();
+        self.part_of(self.shared().map_or(limit, |(budget, _)| budget.chargeable(limit)))
     }
 
     /// Publishes the process's counters, and refreshes what it knows about the other members.
@@ -679,6 +680,7 @@ mod tests {
             budget.memory().in_use()
         });
         assert_eq!((in_use[0], in_use[1], in_use[28], in_use[31]), (800, 790, 520, 520));
+        assert_eq!((members[0].excess(0), members[0].equal_part()), (0, (640 + 280) / 4));
         assert!(members[0].try_charge(120));
         assert!(!members[1].try_charge(1));
         // They store: at once each has its own.

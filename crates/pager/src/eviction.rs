@@ -311,7 +311,12 @@ impl Inner {
                     policy.remove(key(chunk));
                     return (Vec::new(), Some(chunk));
                 }
-                let keys = (0..count).map_while(|_| policy.victim(&mut |_| true));
+                let shares = self.shares_with_fork.load(Relaxed);
+                let mut is_shared = |key| match PolicyKey::of(key) {
+                    PolicyKey::Page(page) => shares && self.proc_files.is_shared(page),
+                    PolicyKey::Chunk(_) => false,
+                };
+                let keys = (0..count).map_while(|_| policy.victim(&mut is_shared));
                 keys.map_while(|key| match PolicyKey::of(key) {
                     PolicyKey::Page(page) => Some(page),
                     PolicyKey::Chunk(chunk) => {

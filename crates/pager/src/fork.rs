@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, RwLockWriteGuard};
 
-use deepram_core::cache::Replacement;
+use deepram_core::paging::ForkPolicy;
 use deepram_core::paging::victim_buffer::Leaving;
 
 use super::page_table::{PageInfo, PageState};
@@ -83,6 +83,8 @@ impl ForkGuard<'_> {
     pub fn parent(self) {
         self.space.swap_file.retain_for_child(self.reader);
         self.inner.shares_with_fork.store(true, Relaxed);
+        let empty = self.inner.options.policy.build(self.inner.frames.limit());
+        lock(&self.inner.policy).fork(empty);
     }
 
     /// Ends the fork in the child and returns its own pager. The parent's pager, which the child has inherited, must be
@@ -114,12 +116,13 @@ impl ForkGuard<'_> {
             uffd.register(start, end - start)?;
         }
         // No thread holds the policy's lock: it would hold the address-space lock as well.
-        let mut policy = std::mem::replace(&mut *lock(&old.policy), old.options.policy.build(1));
+        let mut policy =
+            std::mem::replace(&mut *lock(&old.policy), ForkPolicy::new(old.options.policy.build(1)));
         let mut victim_buffer = std::mem::replace(&mut *self.victim_buffer, VictimBuffer::new(1)?);
-        Inner::forget_huge_pages(&page_table, &mut *policy);
+        Inner::forget_huge_pages(&page_table, &mut policy);
         let space = AddressSpace { page_table, uffd, swap_file, advice, parent_memory };
-        let left =
-            leave_clean_to_parent(&space, [not_in_child, zero_in_child], &mut *policy, &mut victim_buffer)?;
+        let left = leave_to_parent(&space, [not_in_child, zero_in_child], &mut policy, &mut victim_buffer)?;
+        policy.fork(old.options.policy.build(old.frames.limit()));
         let frames = old.frames.inherited(left + SharedMemory::counted(&self.shared_table) + self.staged);
         let inner = Arc::new(Inner::new(PagerParts {
             space,
@@ -151,37 +154,30 @@ impl ForkGuard<'_> {
     }
 }
 
-/// Drops from the child what is also in the parent's swap file: pages that both have in memory would be charged twice.
-/// Clean pages that differ from their slots are dirty in the child. The contents of `outside` are not the child's. Returns
-/// the number of frames that the child gives up.
-fn leave_clean_to_parent(
+/// Drops from the child what only the parent may keep: clean pages whose write-protection the child has not inherited, and the
+/// frames of the victim buffer. The contents of `outside` are not the child's. Returns the number of frames that the child gives up.
+fn leave_to_parent(
     space: &AddressSpace,
     outside: [&Spans; 2],
-    policy: &mut dyn Replacement<u64>,
+    policy: &mut ForkPolicy<u64>,
     victim_buffer: &mut VictimBuffer,
 ) -> io::Result<usize> {
     let page_table = &space.page_table;
     let inside = page_table.all().flat_map(|(start, end)| outside[0].outside(start, end));
     let inside: Vec<_> = inside.flat_map(|(start, end)| outside[1].outside(start, end)).collect();
-    let each = |f: &mut dyn FnMut(usize, &mut PageInfo)| {
-        inside.iter().for_each(|(start, end)| page_table.each_known(*start, *end, &mut *f));
+    let mut protected = Vec::new();
+    let mut leave = |address, page: &mut PageInfo| {
+        if let PageState::Clean(slot) = page.state
+            && page.checksum.is_none()
+        {
+            page.state = PageState::Stored(slot);
+            protected.push(address);
+        }
     };
-    let mut unverified = Vec::new();
-    each(&mut |address, page| {
-        let checksum = page.unverified().filter(|_| !page.unreadable).map(|(_, checksum)| checksum);
-        unverified.extend(checksum.map(|checksum| (address, checksum)));
-    });
-    let unchanged = space.unchanged(&unverified);
-    let mut clean = Vec::new();
-    each(&mut |address, page| {
-        let PageState::Clean(slot) = page.state else { return };
-        let is_clean = page.checksum.is_none() || unchanged.binary_search(&address).is_ok();
-        page.state = if is_clean { PageState::Stored(slot) } else { PageState::Dirty };
-        clean.extend(is_clean.then_some(address));
-    });
-    clean.iter().for_each(|address| policy.remove((address / PAGE) as u64));
+    inside.iter().for_each(|(start, end)| page_table.each_known(*start, *end, &mut leave));
+    protected.iter().for_each(|address| policy.remove((address / PAGE) as u64));
     // SAFETY: managed memory of this process, whose contents are in the swap file.
-    unsafe { uffd::discard(&contiguous_ranges(&clean)) }?;
+    unsafe { uffd::discard(&contiguous_ranges(&protected)) }?;
     let mut removed = 0;
     while let Some(Leaving { frame, page }) = victim_buffer.oldest() {
         if let Some((mut chunk, at)) = page_table.chunk(page)
@@ -197,5 +193,5 @@ fn leave_clean_to_parent(
         // them.
         *victim_buffer = VictimBuffer::new(victim_buffer.free_frames())?;
     }
-    Ok(clean.len() + removed)
+    Ok(protected.len() + removed)
 }

@@ -5,13 +5,12 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use deepram_core::cache::Replacement;
-use deepram_core::paging::Window;
 use deepram_core::paging::huge_pages::{
     self, PolicyKey, STAGED_AHEAD, chunk_behind, first_store_dirties_all, free_for_huge, is_filled, is_fresh,
     runs_of_slots,
 };
 use deepram_core::paging::stages::{IDLE_AFTER, STALE_AFTER, share_suffices};
+use deepram_core::paging::{ForkPolicy, Window};
 
 use super::fatal::discard;
 use super::page_table::{CHUNK_BYTES, CHUNK_PAGES, Chunk, PageState, PageTable, SwapSlot};
@@ -267,7 +266,7 @@ impl Inner {
     }
 
     /// Splits what parent and child will share, before a fork. A huge page of which each stores to a part would stay in
-    /// memory whole, in addition to the copies of those parts. The child leaves clean pages to its parent.
+    /// memory whole, in addition to the copies of those parts. The child leaves clean ones to its parent.
     pub(super) fn split_dirty_huge_pages(&self, space: &AddressSpace) {
         for (address, mut chunk) in space.page_table.chunks(0, usize::MAX) {
             if chunk[0].state == PageState::Dirty {
@@ -277,7 +276,7 @@ impl Inner {
     }
 
     /// Turns huge pages into 4 KiB pages in a forked child, which has none of its parent's stages and counts.
-    pub(super) fn forget_huge_pages(page_table: &PageTable, policy: &mut dyn Replacement<u64>) {
+    pub(super) fn forget_huge_pages(page_table: &PageTable, policy: &mut ForkPolicy<u64>) {
         for (address, mut chunk) in page_table.chunks(0, usize::MAX) {
             (chunk.staged, chunk.waiting_fault, chunk.evicted_at) = (None, None, None);
             if std::mem::take(&mut chunk.huge) {
@@ -291,7 +290,7 @@ impl Inner {
         if !std::mem::take(&mut chunk.huge) {
             return;
         }
-        track_by_page(&mut **lock(&self.policy), address);
+        track_by_page(&mut lock(&self.policy), address);
         split_huge_page(address);
     }
 
@@ -343,7 +342,7 @@ impl Inner {
 }
 
 /// Replaces a chunk's key in the policy by the keys of its pages.
-fn track_by_page(policy: &mut dyn Replacement<u64>, chunk: usize) {
+fn track_by_page(policy: &mut ForkPolicy<u64>, chunk: usize) {
     policy.remove(key(chunk));
     pages_of(chunk).for_each(|page| policy.insert((page / PAGE) as u64));
 }

@@ -78,9 +78,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLo
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use deepram_core::cache::Replacement;
 use deepram_core::paging::victim_buffer::{frames_of_buffer, frames_of_writes, frames_while_recording};
-use deepram_core::paging::{DropBehind, FaultAround, Streams, SwapWatermarks};
+use deepram_core::paging::{DropBehind, FaultAround, ForkPolicy, Streams, SwapWatermarks};
 
 use self::budget::Frames;
 use self::fatal::{AbortOnPanic, discard, fatal};
@@ -225,7 +224,7 @@ struct AddressSpace {
 
 struct Inner {
     space: RwLock<AddressSpace>,
-    policy: Mutex<Box<dyn Replacement<u64> + Send>>,
+    policy: Mutex<ForkPolicy<u64>>,
     drop_behind: Mutex<DropBehind>,
     victim_buffer: Mutex<VictimBuffer>,
     stages: Stages,
@@ -276,7 +275,7 @@ struct Inner {
 /// The parts in which a new pager and a forked child's pager differ.
 struct PagerParts {
     space: AddressSpace,
-    policy: Box<dyn Replacement<u64> + Send>,
+    policy: ForkPolicy<u64>,
     victim_buffer: VictimBuffer,
     shared_memory: SharedMemory,
     frames: Frames,
@@ -332,7 +331,7 @@ impl Pager {
                 advice: HugePageAdvice::default(),
                 parent_memory: None,
             },
-            policy: options.policy.build(frames),
+            policy: ForkPolicy::new(options.policy.build(frames)),
             victim_buffer: VictimBuffer::new(options.frames_of_victim_buffer(frames, false))?,
             shared_memory: SharedMemory::default(),
             frames: Frames::new(frames, options.shared_budget),

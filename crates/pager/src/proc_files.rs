@@ -6,23 +6,31 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
+use super::PAGE;
 use deepram_linux::descriptors::open_high;
+
+/// Bits of an entry of `/proc/self/pagemap`: the page is in memory, and mapped once.
+const PRESENT: u64 = 1 << 63;
+const EXCLUSIVE: u64 = 1 << 56;
 
 /// The files; `None` where one could not be opened.
 #[derive(Debug)]
 pub(super) struct ProcFiles {
     sizes: Option<File>,
     memory: Option<File>,
+    page_map: Option<File>,
 }
 
 impl ProcFiles {
     pub(super) fn open() -> Self {
         let open = |name| open_high(|| File::open(name)).ok().map(File::from);
-        Self { sizes: open("/proc/self/statm"), memory: open("/proc/self/mem") }
+        let [sizes, memory, page_map] =
+            ["/proc/self/statm", "/proc/self/mem", "/proc/self/pagemap"].map(open);
+        Self { sizes, memory, page_map }
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        [&self.sizes, &self.memory].into_iter().flatten().map(AsRawFd::as_raw_fd)
+        [&self.sizes, &self.memory, &self.page_map].into_iter().flatten().map(AsRawFd::as_raw_fd)
     }
 
     /// The memory of this process.
@@ -38,6 +46,14 @@ impl ProcFiles {
         let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse::<usize>().ok());
         let (resident, shared) = (numbers.nth(1)?, numbers.next()?);
         Some(resident.saturating_sub(shared))
+    }
+
+    /// Whether another process has this page in memory too, as after a fork. `false` where the kernel does not tell.
+    pub(super) fn is_shared(&self, address: usize) -> bool {
+        let mut entry = [0; size_of::<u64>()];
+        let at = (address / PAGE * entry.len()) as u64;
+        let read = self.page_map.as_ref().is_some_and(|file| file.read_exact_at(&mut entry, at).is_ok());
+        read && u64::from_ne_bytes(entry) & (PRESENT | EXCLUSIVE) == PRESENT
     }
 
     /// Reads memory of this process, including memory that the process itself may not read.

@@ -59,6 +59,41 @@ fn copied_and_read(pager: &Pager) -> (u64, u64) {
     (stats.copied_from_parent, stats.reads)
 }
 
+/// Evicts all pages, none of which has been stored to since the parent evicted it.
+fn evict_clean(own: &Pager, memory: &Memory) {
+    assert_eq!(evict(own, memory), 0);
+}
+
+/// To evict a page that the parent has too would free no frame.
+#[test]
+fn a_child_evicts_pages_that_it_has_alone_first() {
+    const ALONE: usize = 50;
+    let without_neighbours =
+        |options: &mut PagerOptions| (options.readahead, options.huge_pages) = (false, false);
+    let Some(pager) = pager(8 << 20, without_neighbours) else { return };
+    let (memory, pages) = numbered(&pager, 2 << 20);
+    let child = fork(&pager, |own| {
+        let inner = &own.inner;
+        let is_shared = |page: usize| inner.proc_files.is_shared(memory.start + page * PAGE);
+        assert!((0..pages).all(is_shared));
+        // Copies of its own.
+        let alone: Vec<usize> = (0..pages).step_by(2).collect();
+        alone.iter().for_each(|page| memory.set(page * 512, 100));
+        assert!((0..pages).all(|page| is_shared(page) != alone.contains(&page)));
+        let space = inner.read();
+        let free = inner.frames.limit() - inner.frames.used();
+        inner.evict_synchronously(&space, free + ALONE);
+        let mut evicted = Vec::new();
+        space.page_table.each_known(memory.start, memory.start + memory.len, |address, page| {
+            evicted.extend(page.state.resident().is_none().then_some((address - memory.start) / PAGE));
+        });
+        assert!(evicted.len() >= ALONE, "{evicted:?}");
+        assert!(evicted.iter().all(|page| alone.contains(page)), "{evicted:?}");
+    });
+    wait_for(child);
+    unmap(&pager, &memory);
+}
+
 #[test]
 fn a_child_sees_memory_as_at_the_fork() {
     let Some(pager) = pager(4 << 20, |_| {}) else { return };
@@ -74,14 +109,16 @@ fn a_child_sees_memory_as_at_the_fork() {
     unmap(&pager, &memory);
 }
 
-/// The child leaves clean pages to its parent, but not those that a store has changed before the fork.
+/// The child knows the checksums of clean pages, also of those that a store has changed before the fork.
 #[test]
 fn a_child_sees_the_stores_to_clean_pages() {
     let Some((pager, memory)) = clean(|_| {}) else { return };
     (0..PAGES).step_by(2).for_each(|page| memory.set(page * 512, 100));
     let expected = |page: usize| if page.is_multiple_of(2) { 100 } else { page as u64 };
     let child = fork(&pager, |own| {
-        assert_eq!(own.inner.frames.paged(), PAGES / 2);
+        assert_eq!(own.inner.frames.paged(), PAGES);
+        (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), expected(page)));
+        assert_eq!(evict(own, &memory), PAGES as u64 / 2);
         (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), expected(page)));
     });
     wait_for(child);
@@ -94,6 +131,9 @@ fn a_child_copies_pages_that_its_parent_has_in_memory() {
     let Some((pager, memory)) = clean(|_| {}) else { return };
     let child = fork(&pager, |own| {
         (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), page as u64));
+        assert_eq!(copied_and_read(own), (0, 0), "the child has the pages in memory");
+        evict_clean(own, &memory);
+        (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), page as u64));
         assert_eq!(copied_and_read(own), (PAGES as u64, 0));
     });
     wait_for(child);
@@ -105,6 +145,7 @@ fn a_child_may_no_longer_read_its_parent() {
     let Some((pager, memory)) = clean(|_| {}) else { return };
     let child = fork(&pager, |own| {
         own.close_parent_memory();
+        evict_clean(own, &memory);
         (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), page as u64));
         assert_eq!(copied_and_read(own), (0, PAGES as u64));
     });
@@ -117,6 +158,7 @@ fn a_child_may_no_longer_read_its_parent() {
 fn a_child_copies_pages_of_a_stream() {
     let Some((pager, memory)) = clean(|options| options.readahead = true) else { return };
     let child = fork(&pager, |own| {
+        evict_clean(own, &memory);
         (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), page as u64));
         assert_eq!(copied_and_read(own), (PAGES as u64, 0));
         assert!(own.stats().readahead_pages > 0, "{:?}", own.stats());
@@ -129,6 +171,7 @@ fn a_child_copies_pages_of_a_stream() {
 fn a_child_copies_a_window_ahead_of_its_use() {
     let Some((pager, memory)) = clean(|options| options.readahead = true) else { return };
     let child = fork(&pager, |own| {
+        evict_clean(own, &memory);
         own.will_need(memory.start, memory.len);
         while own.stats().copied_from_parent < PAGES as u64 {
             std::thread::yield_now();
@@ -147,6 +190,7 @@ fn a_child_reads_pages_that_its_parent_has_changed_or_evicted() {
     let (mut changed, mut change) = io::pipe().unwrap();
     let child = fork(&pager, |own| {
         wait_for_signal(&mut changed);
+        evict_clean(own, &memory);
         (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), page as u64));
         assert_eq!(copied_and_read(own), (PAGES as u64 / 2, PAGES as u64 / 2));
     });
@@ -171,6 +215,7 @@ fn a_child_copies_nothing_after_its_parent_has_ended() {
             drop(end.take());
             // The end of the file: the parent has ended.
             assert_eq!(ended.read(&mut [0]).unwrap(), 0);
+            evict_clean(own, &memory);
             (0..PAGES).for_each(|page| assert_eq!(memory.get(page * 512), page as u64 + 1));
             assert_eq!(copied_and_read(own), (0, PAGES as u64));
             signal(&mut grandchild_is_done);

@@ -39,6 +39,7 @@ mod mappings;
 pub mod media;
 pub mod memory;
 mod pager_threads;
+mod program_allocator;
 mod setup;
 mod stacks;
 pub mod syscall;

@@ -1,11 +1,12 @@
-//! `malloc` and its family: large blocks are mappings (`large_blocks`), all others come from `arenas`. Both are paged. The
-//! library itself allocates from a heap that is not paged.
+//! `malloc` and its family: large blocks are mappings (`large_blocks`), all others come from `arenas`. Both are paged. A program with
+//! an allocator of its own has its blocks from that (`program_allocator`). The library itself allocates from a heap that is not paged.
 
 use deepram_pager::PAGE;
 use libc::{c_int, c_void, size_t};
 
 use crate::large_blocks::{self, LARGE};
 use crate::library_context::{enter_library, in_library};
+use crate::program_allocator::forward;
 use crate::{HEAP, arenas, setup, thread_cache};
 
 /// Header of a block of the library's own heap: its size, and the distance of the address from the start of the block.
@@ -14,6 +15,12 @@ struct Header {
     size: usize,
     offset: usize,
 }
+
+type OfSize = unsafe extern "C" fn(size_t) -> *mut c_void;
+type OfTwo = unsafe extern "C" fn(size_t, size_t) -> *mut c_void;
+
+type Resized = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
+type Free = unsafe extern "C" fn(*mut c_void);
 
 const HEADER: usize = size_of::<Header>();
 
@@ -73,6 +80,7 @@ pub extern "C" fn malloc(size: size_t) -> *mut c_void {
     if in_library() {
         return allocate_own(size, 16, false);
     }
+    forward!(MALLOC: OfSize, size);
     if size >= LARGE {
         return large_blocks::allocate(size);
     }
@@ -85,6 +93,7 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     if in_library() {
         return count.checked_mul(size).map_or(std::ptr::null_mut(), |size| allocate_own(size, 16, true));
     }
+    forward!(CALLOC: OfTwo, count, size);
     match count.checked_mul(size) {
         None => fail(),
         Some(all) if all >= LARGE => large_blocks::allocate(all),
@@ -111,9 +120,12 @@ pub unsafe extern "C" fn free(at: *mut c_void) {
     } else if is_own(at) {
         // SAFETY: as above.
         enter_library(move || unsafe { free_own(at) })
-    } else if !at.is_null() && !large_blocks::free(at) {
-        setup::report("free: invalid pointer");
-        std::process::abort();
+    } else {
+        forward!(FREE: Free, at);
+        if !at.is_null() && !large_blocks::free(at) {
+            setup::report("free: invalid pointer");
+            std::process::abort();
+        }
     }
 }
 
@@ -125,6 +137,9 @@ pub unsafe extern "C" fn free(at: *mut c_void) {
 pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
     if at.is_null() {
         return malloc(size);
+    }
+    if !is_own(at) && !in_library() {
+        forward!(REALLOC: Resized, at, size);
     }
     if size == 0 {
         // SAFETY: as above.
@@ -183,6 +198,7 @@ pub extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     if in_library() {
         return allocate_own(size, align, false);
     }
+    forward!(ALIGNED_ALLOC: OfTwo, align, size);
     if size >= LARGE && align <= PAGE {
         return large_blocks::allocate(size);
     }
@@ -192,18 +208,27 @@ pub extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
 /// Interposes the C library's `memalign`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
+    if !in_library() {
+        forward!(MEMALIGN: OfTwo, align, size);
+    }
     aligned_alloc(align, size)
 }
 
 /// Interposes the C library's `valloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: size_t) -> *mut c_void {
+    if !in_library() {
+        forward!(VALLOC: OfSize, size);
+    }
     aligned_alloc(PAGE, size)
 }
 
 /// Interposes the C library's `pvalloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
+    if !in_library() {
+        forward!(PVALLOC: OfSize, size);
+    }
     aligned_alloc(PAGE, size.next_multiple_of(PAGE))
 }
 
@@ -215,6 +240,9 @@ pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, size: size_t) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
         return libc::EINVAL;
+    }
+    if !in_library() {
+        forward!(POSIX_MEMALIGN: unsafe extern "C" fn(*mut *mut c_void, size_t, size_t) -> c_int, to, align, size);
     }
     let at = aligned_alloc(align, size);
     if at.is_null() {
@@ -238,6 +266,7 @@ pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
         // SAFETY: as above.
         return unsafe { own_header(at).size };
     }
+    forward!(USABLE_SIZE: unsafe extern "C" fn(*mut c_void) -> size_t, at);
     if arenas::owns(at.addr()) {
         // SAFETY: as above.
         return unsafe { arenas::usable_size(at) };

@@ -1,4 +1,4 @@
-//! Devices that tear, lose, reorder and flip, and the reference model of a pool. For tests only.
+//! Devices that tear, lose, reorder and flip, the reference model of a pool, and the build of the workspace. For tests only.
 //!
 //! A crash test is written like this:
 //!
@@ -45,6 +45,7 @@ mod image;
 mod kernel;
 mod model;
 pub mod seeds;
+mod workspace;
 
 pub use buf::AlignedBuf;
 pub use crash::{Crash, CrashImages, EveryCrash};
@@ -52,6 +53,7 @@ pub use device::{Failure, FaultyDevice, Op, POWER_CUT, Stats};
 pub use image::{Image, PAGE};
 pub use kernel::FaultyKernel;
 pub use model::{Mismatch, Model};
+pub use workspace::build_workspace;
 
 /// Compiles the Rust blocks of the documentation as documentation tests. They are here because this crate is not published: a
 /// package holds no file from outside of its crate.

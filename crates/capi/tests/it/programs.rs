@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
@@ -12,16 +11,7 @@ fn manifest() -> &'static Path {
 
 /// Builds the libraries and returns their folder.
 fn libraries() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        // The folder for files of tests lies in the target folder.
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("of a target folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--quiet", "-p", "deepram-capi", "--target-dir"]).arg(target);
-        build.current_dir(manifest());
-        assert!(build.status().expect("cargo runs").success(), "the library cannot be built");
-        target.join("debug")
-    })
+    deepram_testkit::build_workspace(env!("CARGO_TARGET_TMPDIR"))
 }
 
 fn folder() -> TempDir {
@@ -154,7 +144,7 @@ fn valgrind_finds_no_error_in_the_functions_and_no_leak() {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
     valgrind
-        .args(["--track-origins=yes", "--quiet"])
+        .args(["--track-origins=yes", "--fair-sched=yes", "--quiet"])
         .arg(&program)
         .arg(folder.path().join("a.pool"))
         .arg("unmapped");

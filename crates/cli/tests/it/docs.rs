@@ -19,6 +19,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::common::folder;
+use crate::common::paged::{binaries, within};
 
 /// Time limit of a command: a command that takes longer is killed, and fails.
 const LONGEST_SECONDS: u32 = 120;
@@ -126,27 +127,12 @@ fn matches(expected: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-/// Builds the examples with the features of the whole workspace, as `make test` does. Returns their folder.
-fn examples() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a folder in the target folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--quiet", "--workspace", "--target-dir"]).arg(target);
-        for source in std::fs::read_dir(root().join("crates/pool/examples")).expect("there are examples") {
-            let source = source.expect("an example").path();
-            build.arg("--example").arg(source.file_stem().expect("a name"));
-        }
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().expect("cargo runs").success(), "the examples cannot be built");
-        target.join("debug/examples")
-    })
-}
-
 /// Returns the command as the tests run it: an example directly, any other command unchanged.
 fn runnable(command: &str) -> String {
     match command.strip_prefix("cargo run --release -p deepram-pool --example ") {
-        Some(rest) => format!("{}/{}", examples().display(), rest.replacen(" -- ", " ", 1)),
+        Some(rest) => {
+            format!("{}/examples/{}", binaries().display(), rest.replacen(" -- ", " ", 1))
+        }
         None => command.to_owned(),
     }
 }
@@ -161,7 +147,7 @@ fn installed() -> Option<&'static Path> {
                 return None;
             }
         }
-        let binaries = crate::common::paged::library().parent().expect("the library lies in a folder");
+        let binaries = binaries();
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
         let mut layout = Command::new(root().join(".ci/layout"));
         layout.arg(binaries).arg(&prefix);
@@ -185,7 +171,7 @@ fn environment() -> Vec<(&'static str, PathBuf)> {
 fn shell(folder: &Path, command: &str) -> (bool, String) {
     let bin = Path::new(env!("CARGO_BIN_EXE_deepram")).parent().expect("the command lies in a folder");
     let path = std::env::var("PATH").unwrap_or_default();
-    let output = crate::common::paged::within(LONGEST_SECONDS, "bash")
+    let output = within(LONGEST_SECONDS, "bash")
         .args(["-c", &format!("exec 2>&1\n{}", runnable(command))])
         .env("PATH", format!("{}:{path}", bin.display()))
         .env("LC_ALL", "C")
@@ -229,7 +215,7 @@ fn run_page(page: &str, name: &str) -> usize {
                 eprintln!("{name}: a session is skipped: memory cannot be paged here ({error})");
                 continue;
             }
-            crate::common::paged::library();
+            binaries();
         }
         if block.info.contains(&"installed") && installed().is_none() {
             continue;

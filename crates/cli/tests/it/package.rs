@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::folder;
-use crate::common::paged::{library, program, text, within};
+use crate::common::paged::{binaries, program, text, within};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -89,7 +89,7 @@ fn debian_package(out: &Path) -> Option<PathBuf> {
         eprintln!("skipped: there is no dpkg-deb");
         return None;
     }
-    let binaries = library().parent().expect("the library lies in a folder");
+    let binaries = binaries();
     let printed =
         good(Command::new(root().join(".ci/deb")).arg(binaries).arg(out).env("DEB_COMPRESSION", "none"));
     Some(PathBuf::from(printed.trim_end()))

@@ -1,5 +1,6 @@
 //! `deepram run`: memory calls and forks of every kind behave as without it.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -88,6 +89,37 @@ fn libraries_that_were_there_first_may_use_memory_at_forks() {
         .output()
         .expect("timeout runs");
     assert_eq!(text(&output.stdout), "1\n2\n3\n", "{} {}", output.status, text(&output.stderr));
+}
+
+/// An allocator that a program is linked with stays the program's, and what it maps is paged.
+#[test]
+fn programs_keep_the_allocator_that_they_are_linked_with() {
+    if let Err(error) = deepram_pager::available() {
+        return eprintln!("skipped: memory cannot be paged here ({error})");
+    }
+    assert!(library().is_file());
+    let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let [allocator, linked] = ["liballocator.so", "linked"].map(|name| folder.path().join(name));
+    let compile = |arguments: &[&OsStr]| {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-fno-builtin", "-o"]).args(arguments).status()
+    };
+    let flags = ["-shared", "-fPIC"].map(OsStr::new);
+    let library = [allocator.as_os_str(), flags[0], flags[1], source("linked_allocator.c").as_os_str()]
+        .map(OsStr::to_owned);
+    let program =
+        [linked.as_os_str(), source("linked.c").as_os_str(), allocator.as_os_str()].map(OsStr::to_owned);
+    for arguments in [&library[..], &program[..]] {
+        let arguments: Vec<&OsStr> = arguments.iter().map(|argument| argument.as_os_str()).collect();
+        let Ok(status) = compile(&arguments) else { return eprintln!("skipped: no C compiler") };
+        assert!(status.success());
+    }
+    let output = run(&["--dram", "16MiB", "--stats=json"], &linked, &[&(64 * MIB).to_string()]);
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "right\n", "{said}");
+    let stats: serde_json::Value = serde_json::from_str(&said).expect("statistics");
+    assert!(stats["evicted_pages"].as_u64().is_some_and(|pages| pages > 8192), "{stats}");
 }
 
 #[test]

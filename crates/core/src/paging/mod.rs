@@ -8,6 +8,7 @@
 //! | [`dirty_set`] | in which order dirty segments are written | 20 |
 //! | [`drop_behind`] | which chunks leave memory behind a repeated scan | 46 |
 //! | [`fault_around`] | which neighbours are read with a missed page | 25 |
+//! | [`fork_policy`] | which page leaves memory next after a fork | 61 |
 //! | [`huge_pages`] | which chunks become huge pages, when they are staged and split | 21 |
 //! | [`memory_split`] | how paged memory and page cache divide the memory of a run | 49 |
 //! | [`page_state`] | what a fault, a read, an eviction or a discard makes of a page | 15 |
@@ -26,6 +27,7 @@
 pub mod dirty_set;
 pub mod drop_behind;
 pub mod fault_around;
+pub mod fork_policy;
 pub mod huge_pages;
 pub mod memory_split;
 pub mod page_state;
@@ -43,6 +45,7 @@ pub mod watermarks;
 pub use dirty_set::DirtySet;
 pub use drop_behind::DropBehind;
 pub use fault_around::{Block, FaultAround};
+pub use fork_policy::ForkPolicy;
 pub use memory_split::MemorySplit;
 pub use page_state::{FaultAction, PageState, Resident};
 pub use policy::PagerPolicy;

@@ -2,23 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 const EXAMPLES: [&str; 5] = ["checkpoint", "counter", "hash_table", "time_travel", "transaction_log"];
 
-/// Returns the folder of the compiled examples. They are built with the features of the whole workspace, as in
-/// `make test`, so that no crate is compiled twice.
-fn built() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--quiet", "--workspace", "--target-dir"]).arg(target);
-        build.args(EXAMPLES.iter().flat_map(|name| ["--example", name]));
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().expect("cargo runs").success(), "the examples cannot be built");
-        target.join("debug/examples")
-    })
+/// Returns the folder of the compiled examples.
+fn built() -> PathBuf {
+    deepram_testkit::build_workspace(env!("CARGO_TARGET_TMPDIR")).join("examples")
 }
 
 /// Returns a program's output at its first run and at its second, on the same pool.

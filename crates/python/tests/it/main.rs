@@ -52,18 +52,6 @@ fn environment(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// Builds packages of the workspace, in the profile of this test. Returns the folder of the results.
-fn build(packages: &[&str]) -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--locked", "--quiet", "--target-dir"]).arg(target());
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    cargo.args(packages.iter().flat_map(|package| ["-p", package])).current_dir(env!("CARGO_MANIFEST_DIR"));
-    assert!(cargo.status().expect("cargo runs").success(), "{packages:?} cannot be built");
-    target().join(if cfg!(debug_assertions) { "debug" } else { "release" })
-}
-
 /// Puts the package together: its Python files and the module. Returns the folder for `PYTHONPATH`.
 fn package(module: &Path) -> PathBuf {
     let folder = target().join("python/package");
@@ -93,17 +81,15 @@ fn the_python_package_passes_its_tests() {
         Ok(python) => python,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    let binaries = build(&["deepram-python"]);
+    let binaries = deepram_testkit::build_workspace(env!("CARGO_TARGET_TMPDIR"));
     let package = package(&binaries.join("libdeepram_python.so"));
     let mut tests = Command::new(python);
     tests.args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--basetemp"]);
     tests.arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-tests"));
     tests.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python"));
     tests.env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1").env("MPLBACKEND", "Agg");
-    let command = binaries.join("deepram");
-    if command.is_file() && deepram_pager::available().is_ok() {
-        build(&["deepram-preload"]);
-        tests.env("DEEPRAM", command);
+    if deepram_pager::available().is_ok() {
+        tests.env("DEEPRAM", binaries.join("deepram"));
     }
     let done = tests.output().expect("Python runs");
     let text = String::from_utf8_lossy(&done.stdout);

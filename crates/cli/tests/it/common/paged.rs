@@ -5,30 +5,15 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-/// Builds the library that is loaded into programs, and those for C, in the command's folder.
-pub(crate) fn library() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let command = Path::new(env!("CARGO_BIN_EXE_deepram"));
-        let folder = command.parent().expect("the command lies in a folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args([
-            "build",
-            "--locked",
-            "--quiet",
-            "-p",
-            "deepram-preload",
-            "-p",
-            "deepram-capi",
-            "--target-dir",
-        ]);
-        build.arg(folder.parent().expect("of a target folder"));
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().expect("cargo runs").success(), "the library cannot be built");
-        folder.join("libdeepram_preload.so")
-    })
+/// Builds the commands, libraries and examples of the workspace. Returns their folder, which is that of the command.
+pub(crate) fn binaries() -> &'static Path {
+    deepram_testkit::build_workspace(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Builds the library that is loaded into programs, in the command's folder.
+pub(crate) fn library() -> PathBuf {
+    binaries().join("libdeepram_preload.so")
 }
 
 /// Returns a command that is killed after `seconds`, with every process of its group: a remaining child would keep the command's
