@@ -121,7 +121,8 @@ impl ForkGuard<'_> {
         let mut victim_buffer = std::mem::replace(&mut *self.victim_buffer, VictimBuffer::new(1)?);
         Inner::forget_huge_pages(&page_table, &mut policy);
         let space = AddressSpace { page_table, uffd, swap_file, advice, parent_memory };
-        let left = leave_to_parent(&space, [not_in_child, zero_in_child], &mut policy, &mut victim_buffer)?;
+        let left =
+            leave_clean_to_parent(&space, [not_in_child, zero_in_child], &mut policy, &mut victim_buffer)?;
         policy.fork(old.options.policy.build(old.frames.limit()));
         let frames = old.frames.inherited(left + SharedMemory::counted(&self.shared_table) + self.staged);
         let inner = Arc::new(Inner::new(PagerParts {
@@ -154,9 +155,10 @@ impl ForkGuard<'_> {
     }
 }
 
-/// Drops from the child what only the parent may keep: clean pages whose write-protection the child has not inherited, and the
-/// frames of the victim buffer. The contents of `outside` are not the child's. Returns the number of frames that the child gives up.
-fn leave_to_parent(
+/// Drops from the child what is also in the parent's swap file: pages that both have in memory would be charged twice.
+/// Clean pages that differ from their slots are dirty in the child. The contents of `outside` are not the child's. Returns
+/// the number of frames that the child gives up.
+fn leave_clean_to_parent(
     space: &AddressSpace,
     outside: [&Spans; 2],
     policy: &mut ForkPolicy<u64>,
@@ -165,19 +167,25 @@ fn leave_to_parent(
     let page_table = &space.page_table;
     let inside = page_table.all().flat_map(|(start, end)| outside[0].outside(start, end));
     let inside: Vec<_> = inside.flat_map(|(start, end)| outside[1].outside(start, end)).collect();
-    let mut protected = Vec::new();
-    let mut leave = |address, page: &mut PageInfo| {
-        if let PageState::Clean(slot) = page.state
-            && page.checksum.is_none()
-        {
-            page.state = PageState::Stored(slot);
-            protected.push(address);
-        }
+    let each = |f: &mut dyn FnMut(usize, &mut PageInfo)| {
+        inside.iter().for_each(|(start, end)| page_table.each_known(*start, *end, &mut *f));
     };
-    inside.iter().for_each(|(start, end)| page_table.each_known(*start, *end, &mut leave));
-    protected.iter().for_each(|address| policy.remove((address / PAGE) as u64));
+    let mut unverified = Vec::new();
+    each(&mut |address, page| {
+        let checksum = page.unverified().filter(|_| !page.unreadable).map(|(_, checksum)| checksum);
+        unverified.extend(checksum.map(|checksum| (address, checksum)));
+    });
+    let unchanged = space.unchanged(&unverified);
+    let mut clean = Vec::new();
+    each(&mut |address, page| {
+        let PageState::Clean(slot) = page.state else { return };
+        let is_clean = page.checksum.is_none() || unchanged.binary_search(&address).is_ok();
+        page.state = if is_clean { PageState::Stored(slot) } else { PageState::Dirty };
+        clean.extend(is_clean.then_some(address));
+    });
+    clean.iter().for_each(|address| policy.remove((address / PAGE) as u64));
     // SAFETY: managed memory of this process, whose contents are in the swap file.
-    unsafe { uffd::discard(&contiguous_ranges(&protected)) }?;
+    unsafe { uffd::discard(&contiguous_ranges(&clean)) }?;
     let mut removed = 0;
     while let Some(Leaving { frame, page }) = victim_buffer.oldest() {
         if let Some((mut chunk, at)) = page_table.chunk(page)
@@ -193,5 +201,5 @@ fn leave_to_parent(
         // them.
         *victim_buffer = VictimBuffer::new(victim_buffer.free_frames())?;
     }
-    Ok(protected.len() + removed)
+    Ok(clean.len() + removed)
 }

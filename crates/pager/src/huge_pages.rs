@@ -266,7 +266,7 @@ impl Inner {
     }
 
     /// Splits what parent and child will share, before a fork. A huge page of which each stores to a part would stay in
-    /// memory whole, in addition to the copies of those parts. The child leaves clean ones to its parent.
+    /// memory whole, in addition to the copies of those parts. The child leaves clean pages to its parent.
     pub(super) fn split_dirty_huge_pages(&self, space: &AddressSpace) {
         for (address, mut chunk) in space.page_table.chunks(0, usize::MAX) {
             if chunk[0].state == PageState::Dirty {

@@ -1,7 +1,7 @@
 //! Memory of the process from which this one was forked: a page that is still there as it was is copied instead of read.
 //!
-//! A page that the child has evicted, or that was clean at the fork, has a checksum. If the bytes at the same address of the parent have
-//! that checksum, they are the page, whatever has happened to the parent meanwhile.
+//! A forked child leaves clean pages to its parent, and evicts others. Its copy of a page in the swap file has a checksum. If the
+//! bytes at the same address of the parent have that checksum, they are the page, whatever has happened to the parent meanwhile.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
