@@ -66,8 +66,8 @@ pub(crate) fn find_all() {
 
 /// Declares a [`Symbol`] of the C library as a static.
 macro_rules! symbol {
-    ($visibility:vis $place:ident = $name:expr) => {
-        $visibility static $place: $crate::libc_symbols::Symbol = $crate::libc_symbols::Symbol::new($name);
+    ($place:ident = $name:expr) => {
+        static $place: $crate::libc_symbols::Symbol = $crate::libc_symbols::Symbol::new($name);
         const _: () = {
             #[used]
             #[unsafe(link_section = "deepram_symbols")]

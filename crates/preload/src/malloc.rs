@@ -6,8 +6,7 @@ use libc::{c_int, c_void, size_t};
 
 use crate::large_blocks::{self, LARGE};
 use crate::library_context::{enter_library, in_library};
-use crate::program_allocator::forward;
-use crate::{HEAP, arenas, setup, thread_cache};
+use crate::{HEAP, arenas, program_allocator, setup, thread_cache};
 
 /// Header of a block of the library's own heap: its size, and the distance of the address from the start of the block.
 #[repr(C)]
@@ -15,12 +14,6 @@ struct Header {
     size: usize,
     offset: usize,
 }
-
-type OfSize = unsafe extern "C" fn(size_t) -> *mut c_void;
-type OfTwo = unsafe extern "C" fn(size_t, size_t) -> *mut c_void;
-
-type Resized = unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
-type Free = unsafe extern "C" fn(*mut c_void);
 
 const HEADER: usize = size_of::<Header>();
 
@@ -80,7 +73,10 @@ pub extern "C" fn malloc(size: size_t) -> *mut c_void {
     if in_library() {
         return allocate_own(size, 16, false);
     }
-    forward!(MALLOC: OfSize, size);
+    // SAFETY: as above.
+    if let Some(block) = unsafe { program_allocator::malloc(size) } {
+        return block;
+    }
     if size >= LARGE {
         return large_blocks::allocate(size);
     }
@@ -93,7 +89,10 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     if in_library() {
         return count.checked_mul(size).map_or(std::ptr::null_mut(), |size| allocate_own(size, 16, true));
     }
-    forward!(CALLOC: OfTwo, count, size);
+    // SAFETY: as above.
+    if let Some(block) = unsafe { program_allocator::calloc(count, size) } {
+        return block;
+    }
     match count.checked_mul(size) {
         None => fail(),
         Some(all) if all >= LARGE => large_blocks::allocate(all),
@@ -120,12 +119,10 @@ pub unsafe extern "C" fn free(at: *mut c_void) {
     } else if is_own(at) {
         // SAFETY: as above.
         enter_library(move || unsafe { free_own(at) })
-    } else {
-        forward!(FREE: Free, at);
-        if !at.is_null() && !large_blocks::free(at) {
-            setup::report("free: invalid pointer");
-            std::process::abort();
-        }
+    // SAFETY: as above.
+    } else if unsafe { program_allocator::free(at) }.is_none() && !at.is_null() && !large_blocks::free(at) {
+        setup::report("free: invalid pointer");
+        std::process::abort();
     }
 }
 
@@ -138,8 +135,12 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
     if at.is_null() {
         return malloc(size);
     }
-    if !is_own(at) && !in_library() {
-        forward!(REALLOC: Resized, at, size);
+    if !is_own(at)
+        && !in_library()
+        // SAFETY: as above.
+        && let Some(block) = unsafe { program_allocator::realloc(at, size) }
+    {
+        return block;
     }
     if size == 0 {
         // SAFETY: as above.
@@ -198,7 +199,10 @@ pub extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     if in_library() {
         return allocate_own(size, align, false);
     }
-    forward!(ALIGNED_ALLOC: OfTwo, align, size);
+    // SAFETY: as above.
+    if let Some(block) = unsafe { program_allocator::aligned_alloc(align, size) } {
+        return block;
+    }
     if size >= LARGE && align <= PAGE {
         return large_blocks::allocate(size);
     }
@@ -208,8 +212,11 @@ pub extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
 /// Interposes the C library's `memalign`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
-    if !in_library() {
-        forward!(MEMALIGN: OfTwo, align, size);
+    if !in_library()
+        // SAFETY: as above.
+        && let Some(block) = unsafe { program_allocator::memalign(align, size) }
+    {
+        return block;
     }
     aligned_alloc(align, size)
 }
@@ -217,8 +224,11 @@ pub extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
 /// Interposes the C library's `valloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: size_t) -> *mut c_void {
-    if !in_library() {
-        forward!(VALLOC: OfSize, size);
+    if !in_library()
+        // SAFETY: as above.
+        && let Some(block) = unsafe { program_allocator::valloc(size) }
+    {
+        return block;
     }
     aligned_alloc(PAGE, size)
 }
@@ -226,8 +236,11 @@ pub extern "C" fn valloc(size: size_t) -> *mut c_void {
 /// Interposes the C library's `pvalloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
-    if !in_library() {
-        forward!(PVALLOC: OfSize, size);
+    if !in_library()
+        // SAFETY: as above.
+        && let Some(block) = unsafe { program_allocator::pvalloc(size) }
+    {
+        return block;
     }
     aligned_alloc(PAGE, size.next_multiple_of(PAGE))
 }
@@ -241,8 +254,11 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, siz
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
         return libc::EINVAL;
     }
-    if !in_library() {
-        forward!(POSIX_MEMALIGN: unsafe extern "C" fn(*mut *mut c_void, size_t, size_t) -> c_int, to, align, size);
+    if !in_library()
+        // SAFETY: as above.
+        && let Some(status) = unsafe { program_allocator::posix_memalign(to, align, size) }
+    {
+        return status;
     }
     let at = aligned_alloc(align, size);
     if at.is_null() {
@@ -266,7 +282,10 @@ pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
         // SAFETY: as above.
         return unsafe { own_header(at).size };
     }
-    forward!(USABLE_SIZE: unsafe extern "C" fn(*mut c_void) -> size_t, at);
+    // SAFETY: as above.
+    if let Some(size) = unsafe { program_allocator::malloc_usable_size(at) } {
+        return size;
+    }
     if arenas::owns(at.addr()) {
         // SAFETY: as above.
         return unsafe { arenas::usable_size(at) };

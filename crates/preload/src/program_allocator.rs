@@ -5,7 +5,9 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use crate::libc_symbols::{Symbol, symbol};
+use libc::{c_int, size_t};
+
+use crate::libc_symbols::Symbol;
 use crate::library_context::LibraryGuard;
 
 const ABSENT: u8 = 1;
@@ -14,20 +16,9 @@ const PRESENT: u8 = 2;
 /// 0 until the first call of an allocator's function.
 static STATE: AtomicU8 = AtomicU8::new(0);
 
-symbol!(pub(crate) MALLOC = c"malloc");
-symbol!(pub(crate) CALLOC = c"calloc");
-symbol!(pub(crate) FREE = c"free");
-symbol!(pub(crate) REALLOC = c"realloc");
-symbol!(pub(crate) ALIGNED_ALLOC = c"aligned_alloc");
-symbol!(pub(crate) MEMALIGN = c"memalign");
-symbol!(pub(crate) VALLOC = c"valloc");
-symbol!(pub(crate) PVALLOC = c"pvalloc");
-symbol!(pub(crate) POSIX_MEMALIGN = c"posix_memalign");
-symbol!(pub(crate) USABLE_SIZE = c"malloc_usable_size");
-
 /// Whether the program has an allocator of its own.
 #[inline]
-pub(crate) fn is_present() -> bool {
+fn is_present() -> bool {
     match STATE.load(Relaxed) {
         0 => look(),
         state => state == PRESENT,
@@ -36,27 +27,16 @@ pub(crate) fn is_present() -> bool {
 
 #[cold]
 fn look() -> bool {
-    // The loader may allocate and free: such blocks come from the library's own heap. A later look-up would free a message of the
-    // loader, which the allocator may have given.
+    // The loader may allocate and free: such blocks come from the library's own heap. To look up `free` later would free a message
+    // of the loader that the allocator may have given, and so call `free`.
     let _library = LibraryGuard::new();
-    let others: [&Symbol; 9] = [
-        &CALLOC,
-        &FREE,
-        &REALLOC,
-        &ALIGNED_ALLOC,
-        &MEMALIGN,
-        &VALLOC,
-        &PVALLOC,
-        &POSIX_MEMALIGN,
-        &USABLE_SIZE,
-    ];
-    for symbol in others {
-        symbol.find();
-    }
     let present = MALLOC.find().is_some_and(|next| {
         let libc = libc::gnu_get_libc_version as *const c_void;
         base(next).is_some_and(|library| base(libc) != Some(library))
     });
+    if present {
+        find_family();
+    }
     STATE.store(if present { PRESENT } else { ABSENT }, Relaxed);
     present
 }
@@ -70,17 +50,42 @@ fn base(function: *const c_void) -> Option<usize> {
     known.then(|| found.dli_fbase.addr())
 }
 
-/// Returns from the calling function with the result of the program's allocator, if there is one.
-macro_rules! forward {
-    ($symbol:ident: $type:ty, $($argument:expr),+) => {
-        if $crate::program_allocator::is_present()
-            && let Some(next) = $crate::program_allocator::$symbol.find()
-        {
-            // SAFETY: the function has this type in every C library and allocator.
-            let next = unsafe { std::mem::transmute::<*mut libc::c_void, $type>(next) };
-            // SAFETY: the caller's arguments.
-            return unsafe { next($($argument),+) };
+/// Defines a function for each function of the family, which calls that of the program's allocator, and returns `None` if the program
+/// has no allocator; and one that looks all of them up.
+macro_rules! family {
+    ($($symbol:ident = $name:literal: $function:ident($($argument:ident: $type:ty),+) -> $result:ty;)+) => {
+        $(
+            static $symbol: Symbol = Symbol::new($name);
+
+            /// # Safety
+            /// As for the C library's function.
+            #[inline]
+            pub(crate) unsafe fn $function($($argument: $type),+) -> Option<$result> {
+                let next = if is_present() { $symbol.find()? } else { return None };
+                // SAFETY: the function has this type in every C library and allocator.
+                let next = unsafe {
+                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),+) -> $result>(next)
+                };
+                // SAFETY: the caller's arguments.
+                Some(unsafe { next($($argument),+) })
+            }
+        )+
+
+        fn find_family() {
+            $($symbol.find();)+
         }
     };
 }
-pub(crate) use forward;
+
+family! {
+    MALLOC = c"malloc": malloc(size: size_t) -> *mut c_void;
+    CALLOC = c"calloc": calloc(count: size_t, size: size_t) -> *mut c_void;
+    FREE = c"free": free(at: *mut c_void) -> ();
+    REALLOC = c"realloc": realloc(at: *mut c_void, size: size_t) -> *mut c_void;
+    ALIGNED_ALLOC = c"aligned_alloc": aligned_alloc(align: size_t, size: size_t) -> *mut c_void;
+    MEMALIGN = c"memalign": memalign(align: size_t, size: size_t) -> *mut c_void;
+    VALLOC = c"valloc": valloc(size: size_t) -> *mut c_void;
+    PVALLOC = c"pvalloc": pvalloc(size: size_t) -> *mut c_void;
+    POSIX_MEMALIGN = c"posix_memalign": posix_memalign(to: *mut *mut c_void, align: size_t, size: size_t) -> c_int;
+    USABLE_SIZE = c"malloc_usable_size": malloc_usable_size(at: *mut c_void) -> size_t;
+}

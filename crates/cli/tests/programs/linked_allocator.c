@@ -22,29 +22,32 @@ size_t blocks_given(void)
     return given;
 }
 
+static char *aligned(char *at, size_t align)
+{
+    return (char *)(((uintptr_t)at + align - 1) / align * align);
+}
+
 static void *block(size_t align, size_t size)
 {
-    size_t whole = 32, class = 0;
-    while (whole < size + 16 || whole < align) {
-        whole *= 2;
+    // The size of a block lies before it.
+    const size_t header = 16;
+    size_t room = 32, class = 0;
+    for (; room < size; room *= 2)
         class++;
-    }
-    size_t before = align > 16 ? align : 16;
-    if (before > 16)
-        whole += before;
-    if ((size_t)(classes[class].end - classes[class].next) < whole + before) {
-        size_t extent = whole + before > EXTENT ? whole + before : EXTENT;
+    if (align < header)
+        align = header;
+    char *at = aligned(classes[class].next + header, align);
+    if (!classes[class].next || at + room > classes[class].end) {
+        size_t least = header + align + room, extent = least > EXTENT ? least : EXTENT;
         char *new = mmap(NULL, extent, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (new == MAP_FAILED) {
             errno = ENOMEM;
             return NULL;
         }
-        classes[class].next = new;
+        at = aligned(new + header, align);
         classes[class].end = new + extent;
     }
-    char *at = classes[class].next + before;
-    at = (char *)(((uintptr_t)at + before - 1) / before * before);
-    classes[class].next = at + whole - 16;
+    classes[class].next = at + room;
     ((size_t *)at)[-1] = size;
     __atomic_add_fetch(&given, 1, __ATOMIC_RELAXED);
     return at;

@@ -12,23 +12,22 @@ const TESTED: usize = 4;
 /// Shared pages leave too while the pages since the last fork are fewer than one part in this many of those before it.
 const NEW_SHARE: usize = 16;
 
-type Pages<K> = Box<dyn Replacement<K> + Send>;
-
 /// The pages of a process that are in memory, with those from before its last fork apart: other processes may have them too.
 pub struct ForkPolicy<K> {
-    before: Option<Pages<K>>,
-    since: Pages<K>,
+    /// `None` if there were none, or all have left.
+    before: Option<Box<dyn Replacement<K> + Send>>,
+    since: Box<dyn Replacement<K> + Send>,
 }
 
 impl<K: Key> ForkPolicy<K> {
     /// Takes over the pages of a process that has not forked.
     #[must_use]
-    pub fn new(pages: Pages<K>) -> Self {
+    pub fn new(pages: Box<dyn Replacement<K> + Send>) -> Self {
         Self { before: None, since: pages }
     }
 
     /// Records a fork: other processes may have all pages from now on. `empty` holds those that come later.
-    pub fn fork(&mut self, empty: Pages<K>) {
+    pub fn fork(&mut self, empty: Box<dyn Replacement<K> + Send>) {
         let mut pages = core::mem::replace(&mut self.since, empty);
         if let Some(mut fewer) = self.before.take() {
             if fewer.len() > pages.len() {
@@ -106,7 +105,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    fn pages(policy: PagerPolicy, keys: impl IntoIterator<Item = u64>) -> Pages<u64> {
+    fn pages(policy: PagerPolicy, keys: impl IntoIterator<Item = u64>) -> Box<dyn Replacement<u64> + Send> {
         let mut pages = policy.build(1000);
         keys.into_iter().for_each(|key| pages.insert(key));
         pages
