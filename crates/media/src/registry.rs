@@ -148,7 +148,27 @@ impl Registry {
     /// [`MediaError::UnknownPreset`]; another [`MediaError`] for an invalid override, with the location
     /// `--set:1` for the first override.
     pub fn resolve_with(&self, name: &str, overrides: &[&str]) -> Result<ResolvedPreset, MediaError> {
-        let preset = self.find(name)?;
+        self.resolve_parsed(self.find(name)?, overrides)
+    }
+
+    /// Resolves the preset `name` of a kind, or, where the kind has none, what [`Registry::resolve_with`] finds.
+    ///
+    /// # Errors
+    /// As [`Registry::resolve_with`].
+    pub fn resolve_of(
+        &self,
+        kind: PresetKind,
+        name: &str,
+        overrides: &[&str],
+    ) -> Result<ResolvedPreset, MediaError> {
+        self.resolve_parsed(self.find_of(kind.word(), name)?, overrides)
+    }
+
+    fn resolve_parsed(
+        &self,
+        preset: &ParsedPreset,
+        overrides: &[&str],
+    ) -> Result<ResolvedPreset, MediaError> {
         let resolved = self.assemble(preset, overrides)?;
         resolved.check()?;
         Ok(resolved)
@@ -167,10 +187,17 @@ impl Registry {
     /// # Errors
     /// As [`Registry::resolve_with`], and [`MediaError::WrongKind`].
     pub fn get_with<M: Model>(&self, name: &str, overrides: &[&str]) -> Result<M, MediaError> {
-        let wanted = (M::KIND, name.to_owned());
-        let full = format!("{}.{name}", M::KIND);
-        let name = if self.presets.contains_key(&wanted) { &full } else { name };
-        self.resolve_with(name, overrides)?.model()
+        self.resolve_parsed(self.find_of(M::KIND, name)?, overrides)?.model()
+    }
+
+    fn find_of(&self, kind: &'static str, name: &str) -> Result<&ParsedPreset, MediaError> {
+        if let Some(preset) = self.presets.get(&(kind, name.to_owned())) {
+            return Ok(preset);
+        }
+        // The error for the full name suggests a preset of this kind.
+        self.find(name).or_else(|error| {
+            if name.contains('.') { Err(error) } else { self.find(&format!("{kind}.{name}")) }
+        })
     }
 
     fn find(&self, name: &str) -> Result<&ParsedPreset, MediaError> {

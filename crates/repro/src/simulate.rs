@@ -84,13 +84,7 @@ fn identity(
     options: &RunOptions,
 ) -> Result<serde_json::Value, ReproError> {
     let wrong = |source: SimError| ReproError::Config { what: name.into(), source: Box::new(source) };
-    let overrides: Vec<&str> = config.overrides.iter().map(String::as_str).collect();
-    let full = format!("{}.{}", config.system.name(), config.preset_name());
-    let sheet = registry
-        .resolve_with(&full, &overrides)
-        .or_else(|error| registry.resolve_with(config.preset_name(), &overrides).map_err(|_| error))
-        // The error is reported for the preset's own kind, which can differ from the system's name.
-        .map_err(|error| wrong(config.digests(registry).err().unwrap_or(error.into())))?;
+    let sheet = config.resolved_preset(registry).map_err(wrong)?;
     let host = serde_json::to_value(&options.host).map_err(|error| wrong(config_error("host", &error)))?;
     Ok(json!({
         "system": config.system.name(),

@@ -227,10 +227,8 @@ impl SystemConfig {
                 (Target::Pool, _) => {}
             }
         }
-        let name = format!("{}.{}", self.system.preset_kind().word(), self.preset_name());
         let main = registry
-            .resolve_with(&name, &own)
-            .or_else(|error| registry.resolve_with(self.preset_name(), &own).map_err(|_| error))
+            .resolve_of(self.system.preset_kind(), self.preset_name(), &own)
             .map_err(|error| self.of_override(Target::Preset, error))?;
         let part = |target, name: String, set: &[&str]| {
             let sheet = registry.resolve_with(&name, set).map_err(|error| self.of_override(target, error))?;
@@ -283,6 +281,14 @@ impl SystemConfig {
         let sheets = self.sheets(registry)?;
         let all = std::iter::once(&sheets.main).chain(sheets.beside.iter().map(|(_, sheet)| sheet));
         Ok(all.map(|sheet| sheet.digest()).collect())
+    }
+
+    /// The system's own preset, with its overrides applied.
+    ///
+    /// # Errors
+    /// As [`SystemConfig::digests`].
+    pub fn resolved_preset(&self, registry: &Registry) -> Result<ResolvedPreset, SimError> {
+        Ok(self.sheets(registry)?.main)
     }
 
     /// The name of the preset that is used.

@@ -143,6 +143,10 @@ fn names_are_found_alone_or_with_their_kind_and_near_misses_are_named() {
     assert!(error("ddr3-1600").ends_with("did you mean `dram.ddr3-1600` or `link.ddr3-1600`?"));
     assert!(registry.get::<Dram>("ddr3-1600").is_ok(), "the type selects the kind of preset");
     assert!(registry.get::<Link>("ddr3-1600").is_ok());
+    let of = |kind, name| registry.resolve_of(kind, name, &[]).map(|preset| preset.full_name());
+    assert_eq!(of(PresetKind::Link, "ddr3-1600").unwrap(), "link.ddr3-1600");
+    assert_eq!(of(PresetKind::Nand, "dram.ddr3-1600").unwrap(), "dram.ddr3-1600");
+    assert_eq!(of(PresetKind::Nand, "slcc").unwrap_err().to_string(), error("nand.slcc"));
     let message = registry.get::<Nand>("dram.ddr3-1600").unwrap_err().to_string();
     assert_eq!(message, "`dram.ddr3-1600` is a preset of kind `dram`, not `nand`");
 }

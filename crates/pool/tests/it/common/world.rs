@@ -216,7 +216,8 @@ impl World {
             match (pool.read(addr, &mut bytes), permissions.read) {
                 (Ok(()), true) => {
                     self.model.read(page, &mut expected);
-                    if let Some(at) = bytes.iter().zip(&expected).position(|(a, b)| a != b) {
+                    if bytes != expected {
+                        let at = bytes.iter().zip(&expected).position(|(a, b)| a != b).expect("they differ");
                         let (found, right) = (bytes[at], expected[at]);
                         return fail(format!("page {page:#x}, byte {at:#x} is {found:#x}, not {right:#x}"));
                     }
