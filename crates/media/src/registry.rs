@@ -151,7 +151,8 @@ impl Registry {
         self.resolve_parsed(self.find(name)?, overrides)
     }
 
-    /// Resolves the preset `name` of a kind, or, where the kind has none, what [`Registry::resolve_with`] finds.
+    /// Resolves the preset `name` of a kind. If the kind has none of this name, resolves `name` as
+    /// [`Registry::resolve_with`] does.
     ///
     /// # Errors
     /// As [`Registry::resolve_with`].

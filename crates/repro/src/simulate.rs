@@ -84,12 +84,9 @@ fn identity(
     options: &RunOptions,
 ) -> Result<serde_json::Value, ReproError> {
     let wrong = |source: SimError| ReproError::Config { what: name.into(), source: Box::new(source) };
-    let sheet = config.resolved_preset(registry).map_err(wrong)?;
     let host = serde_json::to_value(&options.host).map_err(|error| wrong(config_error("host", &error)))?;
     Ok(json!({
-        "system": config.system.name(),
-        "preset": sheet.full_name(),
-        "preset_digest": sheet.digest(),
+        "presets": config.digests(registry).map_err(wrong)?,
         // The `Debug` form covers every option of the system.
         "options": format!("{config:?}"),
         "host": host,

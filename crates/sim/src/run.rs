@@ -283,14 +283,6 @@ impl SystemConfig {
         Ok(all.map(|sheet| sheet.digest()).collect())
     }
 
-    /// The system's own preset, with its overrides applied.
-    ///
-    /// # Errors
-    /// As [`SystemConfig::digests`].
-    pub fn resolved_preset(&self, registry: &Registry) -> Result<ResolvedPreset, SimError> {
-        Ok(self.sheets(registry)?.main)
-    }
-
     /// The name of the preset that is used.
     #[must_use]
     pub fn preset_name(&self) -> &str {
